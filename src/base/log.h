@@ -1,0 +1,40 @@
+/* log.h - one line a record, to one descriptor.
+ *
+ * Storage is the runtime's. Records hold our words and ids of ours only, never text of a provider, a sandbox or a caller;
+ * that is for the caller to keep. Control characters are replaced, so that a record is always one line. */
+#ifndef DML_BASE_LOG_H
+#define DML_BASE_LOG_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+typedef enum dml_log_level { DML_LOG_DEBUG, DML_LOG_INFO, DML_LOG_WARN, DML_LOG_ERROR, DML_LOG_OFF } dml_log_level;
+
+#define DML_LOG_LINE_MAX_BYTES 4096
+/* A log file that grows beyond this is renamed to `<path>.1` (replacing it) and begun anew. */
+#define DML_LOG_FILE_MAX_BYTES (8 * 1024 * 1024)
+
+typedef struct dml_log {
+  int fd;              /* -1 for none */
+  dml_log_level level; /* records below it are dropped */
+  char *path;          /* NULL when fd is stderr */
+  long written_bytes;
+} dml_log;
+
+/* Writes to stderr at `level`. */
+void dml_log_init(dml_log *log, dml_log_level level);
+/* Closes the file. */
+void dml_log_deinit(dml_log *log);
+/* Writes to `path` (0600, appended) from now on. Errors: dml_status_from_errno; the old target stays. */
+dml_status dml_log_open(dml_log *log, const char *path);
+/* Opens the path again, after somebody moved the file. */
+dml_status dml_log_reopen(dml_log *log);
+/* Writes "TIME level text". A failed write is dropped: a log must not end a server. */
+void dml_log_write(dml_log *log, dml_log_level level, const char *text, size_t len);
+/* printf form. */
+void dml_log_printf(dml_log *log, dml_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* The level with that name ("debug", "info", "warn", "error", "off"), or -1. */
+int dml_log_level_from_name(const char *name);
+
+#endif

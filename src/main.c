@@ -1,0 +1,42 @@
+/* main.c - the program: process-wide measures, and nothing else. What embeds us takes none of these. */
+#include <fcntl.h>
+#include <locale.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime.h"
+
+/* A program started with 0, 1 or 2 closed would hand these numbers to its first files. */
+static void fill_standard_descriptors(void) {
+  for (int fd = 0; fd < 3; fd++)
+    if (fcntl(fd, F_GETFD) < 0) (void)!open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
+}
+
+static void set_process_wide(void) {
+  fill_standard_descriptors();
+  signal(SIGPIPE, SIG_IGN);
+  struct rlimit none = {0, 0};
+  setrlimit(RLIMIT_CORE, &none);
+  umask(077);
+  setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+/* `demilune engine --detach`: leaves session, terminal, working directory and parent behind, the second fork so that no
+ * terminal can become ours again (daemon(7)). Returns in the daemon only. */
+static void detach(void) {
+  for (int turn = 0; turn < 2; turn++) {
+    pid_t pid = fork();
+    if (pid != 0) _exit(pid < 0 ? 1 : 0);
+    if (turn == 0) setsid();
+  }
+  (void)!chdir("/");
+}
+
+int main(int argc, char **argv) {
+  set_process_wide();
+  if (argc >= 3 && strcmp(argv[1], "engine") == 0 && strcmp(argv[2], "--detach") == 0) detach();
+  return dml_runtime_main(argc - 1, argv + 1);
+}
