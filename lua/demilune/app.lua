@@ -1,0 +1,147 @@
+--- app.lua - one configured server: providers, tools and what is shared by all its calls. Every door has one.
+local background = require "demilune.background"
+local calls = require "demilune.call"
+local core = require "demilune.core"
+local errors = require "demilune.errors"
+local interpreters = require "demilune.interpreters"
+local providers = require "demilune.providers"
+local scopes = require "demilune.scope"
+local tools = require "demilune.tools"
+
+local app = {}
+
+---@class demilune.App
+---@field config table
+---@field providers table[]
+---@field tools table[]
+---@field tools_by_name table<string, table>
+---@field background table
+local App = {}
+App.__index = App
+
+--- What descriptions and schemas need to know of the configuration.
+local function environment(self)
+  local ids, templates, has_network, most = {}, {}, false, 1
+  for i, provider in ipairs(self.providers) do
+    ids[i] = provider.id
+    for _, name in ipairs(provider:template_names()) do
+      templates[#templates + 1] = i == self.default_index and name or name .. " (" .. provider.id .. ")"
+    end
+    has_network = has_network or provider:has_network()
+    most = math.max(most, provider.config.max_lifetime)
+  end
+  return {
+    provider_ids = ids, default_provider = self.default_provider.id, template_names = table.concat(templates, ", "),
+    templates = templates, languages = interpreters.NAMES, has_network = has_network, max_lifetime = most,
+    annotations = self.config.annotations, output = self.config.output,
+  }
+end
+
+--- Builds it. Nothing is started or connected.
+---@param config table  of config.load
+---@return demilune.App
+function app.new(config)
+  local self = setmetatable({ config = config, providers = {}, providers_by_id = {} }, App)
+  for i, entry in ipairs(config.providers) do
+    local provider = providers.new(entry, config.output)
+    self.providers[i] = provider
+    self.providers_by_id[provider.id] = provider
+    if provider.id == config.default_provider then self.default_provider, self.default_index = provider, i end
+  end
+  self.environment = environment(self)
+  self.tools, self.tools_by_name = tools.build(self.environment)
+  self.background = background.new(self)
+  return self
+end
+
+--- A new scope for a principal.
+---@param principal string
+---@return demilune.Scope
+function App:new_scope(principal)
+  return scopes.new(self, principal)
+end
+
+--- The provider with that id, or the default one. The id is checked by the schema.
+---@param id? string
+---@return table
+function App:provider(id)
+  return id and self.providers_by_id[id] or self.default_provider
+end
+
+--- Splits "provider:id" or "id". Raises `not_found` for a provider that is not configured, `invalid_argument` for an id
+--- that the driver's pattern refuses.
+---@param sandbox_id string
+---@return table provider
+---@return string id
+function App:split_id(sandbox_id)
+  local head, rest = sandbox_id:match "^([^:]*):(.*)$"
+  local provider = head and self.providers_by_id[head]
+  local id = rest
+  if not provider then provider, id = self.default_provider, sandbox_id end
+  if provider:is_id(id) then return provider, id end
+  if head and id == sandbox_id and head:find "^%l[%l%d_-]*$" then
+    errors.raise("not_found", {
+      field = "sandbox_id", allowed = self.environment.provider_ids, message = "No provider of that name is configured.",
+    })
+  end
+  errors.raise("invalid_argument", {
+    field = "sandbox_id", expected = "id of a sandbox", message = "sandbox_id is not the id of a sandbox.",
+  })
+end
+
+--- The form of an id that callers can pass back: bare for the default provider, unless that would parse as another's.
+---@param provider table
+---@param id string
+---@return string
+function App:public_id(provider, id)
+  local head = id:match "^([^:]*):"
+  if provider == self.default_provider and not (head and self.providers_by_id[head]) then return id end
+  return provider.id .. ":" .. id
+end
+
+--- Runs a tool. Returns its result, or nil and the error (and, for failed commands, the partial output).
+---@param tool table  entry of self.tools
+---@param arguments table
+---@param fields {scope: demilune.Scope, principal: string, client?: string, transport: string, send_progress?: function}
+---@return table? result
+---@return demilune.Error? err
+---@return table? partial
+function App:call(tool, arguments, fields)
+  fields.app = self
+  fields.tool = tool
+  return calls.run(fields, arguments)
+end
+
+--- The result, or the error, of a tool as MCP's CallToolResult.
+---@param tool table
+---@param result? table
+---@param err? demilune.Error
+---@param partial? table
+---@param has_structured boolean  the revision knows structuredContent
+---@return string json
+function App:encode_result(tool, result, err, partial, has_structured) -- luacheck: ignore 212/self
+  local json = core.json
+  if err then
+    local shown = { error = err }
+    for key, value in pairs(partial or {}) do shown[key] = value end
+    return json.encode {
+      content = { { type = "text", text = json.encode(shown) } }, isError = true,
+      _meta = { ["dev.demilune/error"] = err },
+    }
+  end
+  local structured = json.encode(result)
+  local text = structured
+  local without = tool.tool.text_without
+  if without then
+    local shown = {}
+    for key, value in pairs(result) do
+      if not without[key] then shown[key] = value end
+    end
+    text = json.encode(shown)
+  end
+  local content = '{"content":[{"text":' .. json.encode(text) .. ',"type":"text"}],"isError":false'
+  if not has_structured then return content .. "}" end
+  return content .. ',"structuredContent":' .. structured .. "}"
+end
+
+return app

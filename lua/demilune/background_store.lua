@@ -1,0 +1,99 @@
+--- background_store.lua - one private file a background task, in the state folder.
+--
+-- A task id is "bt_" and the sealed name of that file: unreadable, and nobody can make one up.
+local core = require "demilune.core"
+local errors = require "demilune.errors"
+local state = require "demilune.state"
+
+local store = {}
+
+local PREFIX = "bt_"
+local NAME_BYTES = 16
+local RECORD_MAX_BYTES = 16384
+--- Older files are removed when a new one is made.
+local KEEP_S = 7 * 86400
+local FILES_MAX = 2000
+local LOCK_WAIT_MS = 5000
+local LOCK_POLL_MS = 10
+
+local function dir()
+  return state.path("tasks", true)
+end
+
+local function load_file(name)
+  local bytes = core.fs.read(dir() .. "/" .. name .. ".json", RECORD_MAX_BYTES)
+  local record = bytes and core.json.decode(bytes)
+  if type(record) ~= "table" or record.name ~= name or type(record.principal) ~= "string" then return nil end
+  record.id = PREFIX .. record.sealed
+  return record
+end
+
+--- Held while tasks are counted and started, so that two servers cannot both take the last place.
+---@return userdata lock  to be closed
+function store.lock()
+  local path = dir() .. "/lock"
+  local deadline = core.task.now_ms() + LOCK_WAIT_MS
+  while true do
+    local lock = core.fs.lock(path)
+    if lock then return lock end
+    if core.task.now_ms() > deadline then
+      errors.raise("unavailable", { message = "Another server keeps the list of tasks locked." })
+    end
+    core.task.sleep(LOCK_POLL_MS)
+  end
+end
+
+--- A new record; not saved yet.
+---@param fields table  principal, provider, sandbox_id, command, timeout_s
+---@return table
+function store.new(fields)
+  fields.name = core.crypto.id(NAME_BYTES)
+  fields.sealed = core.crypto.seal(state.key(), fields.name)
+  fields.id = PREFIX .. fields.sealed
+  fields.status = "running"
+  fields.started_at = core.task.iso(core.task.epoch_ms())
+  return fields
+end
+
+--- Writes a record.
+---@param record table
+function store.save(record)
+  local out = {}
+  for key, value in pairs(record) do out[key] = value end
+  out.id = nil
+  assert(core.fs.write(dir() .. "/" .. record.name .. ".json", core.json.encode(out)))
+end
+
+--- The record of a task id, or nil.
+---@param task_id string
+---@return table?
+function store.find(task_id)
+  if task_id:sub(1, #PREFIX) ~= PREFIX then return nil end
+  local name = core.crypto.open(state.key(), task_id:sub(#PREFIX + 1))
+  if not name or not name:find "^[a-z2-7]+$" then return nil end
+  return load_file(name)
+end
+
+--- A principal's records, newest first. Files that are too old go.
+---@param principal string
+---@return table[]
+function store.list(principal)
+  local folder, records = dir(), {}
+  local oldest = core.task.epoch_ms() // 1000 - KEEP_S
+  for i, file in ipairs(assert(core.fs.list(folder))) do
+    local name = file:match "^([a-z2-7]+)%.json$"
+    local record = name and i <= FILES_MAX and load_file(name)
+    if record then
+      local stat = core.fs.stat(folder .. "/" .. file)
+      if stat and stat.mtime < oldest then core.fs.remove(folder .. "/" .. file)
+      elseif record.principal == principal then records[#records + 1] = record end
+    end
+  end
+  table.sort(records, function(a, b)
+    if a.started_at ~= b.started_at then return a.started_at > b.started_at end
+    return a.name > b.name
+  end)
+  return records
+end
+
+return store

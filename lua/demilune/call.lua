@@ -1,0 +1,135 @@
+--- call.lua - the one path of every tool call, whatever door it came through.
+--
+-- validate, policy, handler, then the result: required fields that the handler left out become null. Redaction has its
+-- place in `finish`, before a result leaves; there is nothing to redact until providers have credentials.
+local core = require "demilune.core"
+local errors = require "demilune.errors"
+local policy = require "demilune.policy"
+local progress = require "demilune.progress"
+local schema = require "demilune.schema"
+
+local json = core.json
+local calls = {}
+
+---@class demilune.Call
+---@field app demilune.App
+---@field scope demilune.Scope
+---@field tool table            entry of tools.build
+---@field principal string
+---@field client string         the client's own name, for logs
+---@field transport string      "stdio" or "cli"
+---@field revision? string      of MCP, where the call came that way
+---@field implicit? boolean     a creation that another call needs
+---@field send_progress? fun(count: integer, message: string)
+local Call = {}
+Call.__index = Call
+
+--- Categories that are safe to repeat for tools that change nothing or end in the same state.
+local REPEATABLE = { provider_timeout = true, connection_failed = true, unavailable = true }
+local REPEATABLE_EFFECTS = { read = true, lifetime = true, destroy = true }
+
+--- Finds the sandbox to work in, creates the default where the tool may, renews its life.
+---@param sandbox_id? string
+---@param opts {creates?: boolean, work_s?: integer, must_live?: boolean}
+---@return demilune.Sandbox sandbox
+---@return boolean? created  true when this call created it
+function Call:use(sandbox_id, opts)
+  local sandbox, created = self.scope:resolve(self, sandbox_id, opts)
+  self.sandbox = sandbox
+  if not created or opts.work_s then self.scope:renew(sandbox, opts.work_s) end
+  return sandbox, created
+end
+
+--- Finds the sandbox that a control-plane request is about; connects to nothing.
+---@param sandbox_id? string
+---@return demilune.Sandbox
+function Call:control(sandbox_id)
+  self.sandbox = self.scope:find(self, sandbox_id)
+  return self.sandbox
+end
+
+--- Whose sandboxes this call may see at the provider, or nil for all of the account.
+---@param provider table
+---@return string?
+function Call:tenant(provider)
+  return provider.config.tenancy == "principal" and self.principal or nil
+end
+
+--- A function for whole lines of output, or nil when nobody asked for progress.
+---@return fun(line: string)?
+function Call:line_reporter()
+  local reporter = self.progress
+  return reporter and function(line) reporter:line(line) end
+end
+
+local function fill_nulls(result, output)
+  for _, name in ipairs(output.required or {}) do
+    if result[name] == nil then result[name] = json.null end
+  end
+  return result
+end
+
+local function finish(call, result)
+  return fill_nulls(result, call.tool.definition.outputSchema)
+end
+
+local function work(call, arguments)
+  local args = schema.check(call.tool.input, arguments)
+  args = policy.decide(call, args)
+  if call.send_progress then call.progress = progress.start(call.send_progress) end
+  return finish(call, call.tool.handler(call, args))
+end
+
+local function with_trace(err)
+  return type(err) == "string" and debug.traceback(err, 2) or err
+end
+
+--- What an error means to this scope: a sandbox it knew is gone, one it never knew was not found.
+local function settle(call, err)
+  local sandbox = call.sandbox
+  if sandbox and (err.category == "sandbox_gone" or (err.category == "not_found" and not err.field)) then
+    if call.scope:knows(sandbox) then
+      local was_default = call.scope:forget(sandbox)
+      err = errors.new("sandbox_gone", { suggestion = "Create another with create_sandbox." })
+      if was_default then
+        err.default_cleared = true
+        err.suggestion = "The next run_command, run_code or write_file starts a fresh one."
+      end
+    else
+      err = errors.new("not_found", { field = "sandbox_id", message = "There is no such sandbox." })
+    end
+  end
+  if REPEATABLE[err.category] and REPEATABLE_EFFECTS[call.tool.tool.effect] then err.retryable = true end
+  return err
+end
+
+--- Runs a call. Never raises, but for the cancel of its own task.
+---@param fields table  of a Call, without the methods
+---@param arguments table
+---@return table? result
+---@return demilune.Error? err
+function calls.run(fields, arguments)
+  local call = setmetatable(fields, Call)
+  local ok, result = xpcall(work, with_trace, call, arguments)
+  if call.progress then call.progress:stop() end
+  if ok then return result end
+  if result == core.task.CANCELLED then return nil, errors.new "stopped" end
+  if not errors.is(result) then return nil, errors.public(result) end
+  local err = settle(call, result)
+  local public = errors.public(err)
+  return nil, public, err.partial
+end
+
+--- Runs the creation that another call needs, as a create_sandbox call of the same scope, marked implicit.
+---@param call demilune.Call
+---@return table options  for Scope:create
+function calls.decide_implicit(call)
+  local tool = call.app.tools_by_name.create_sandbox
+  local inner = setmetatable({
+    app = call.app, scope = call.scope, tool = tool, principal = call.principal, client = call.client,
+    transport = call.transport, implicit = true,
+  }, Call)
+  return policy.decide(inner, schema.check(tool.input, {}))
+end
+
+return calls

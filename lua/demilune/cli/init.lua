@@ -1,0 +1,94 @@
+--- cli/init.lua - the command line: finds the command, reads its options, says what is wrong in one line.
+--
+-- A command is a file in this folder that returns { name, summary, usage, options, run(options, rest) -> exit code }.
+-- `options` names long options; those that end in ":" take a value. Exit codes: 0 done, 1 failed, 2 misused.
+local core = require "demilune.core"
+local errors = require "demilune.errors"
+
+--- In the order of --help.
+local NAMES = { "serve", "call", "tools", "ls", "exec", "kill", "engine", "doctor", "demo" }
+local KNOWN = {}
+for _, name in ipairs(NAMES) do KNOWN[name] = true end
+
+local COMMON = { "config:", "log-level:" }
+
+local function say(line)
+  io.stderr:write("demilune: ", line, "\n")
+end
+
+local function help()
+  local lines = {
+    "demilune " .. core.sys.version .. ": gives agents sandboxes over MCP, on this machine with nothing to sign up for.",
+    "", "Usage: demilune COMMAND [OPTIONS]", "",
+  }
+  for _, name in ipairs(NAMES) do
+    lines[#lines + 1] = ("  %-8s %s"):format(name, require("demilune.cli." .. name).summary)
+  end
+  lines[#lines + 1] = ""
+  lines[#lines + 1] = "demilune COMMAND --help tells more. Point an MCP client at `demilune serve`."
+  io.stdout:write(table.concat(lines, "\n"), "\n")
+  return 0
+end
+
+local function command_help(command)
+  io.stdout:write("Usage: demilune ", command.usage, "\n\n", command.summary, "\n")
+  if command.help then io.stdout:write("\n", command.help, "\n") end
+  io.stdout:write("\nOptions of every command: --config FILE, --log-level debug|info|warn|error|off, --help\n")
+  return 0
+end
+
+local function all_options(command)
+  local list = table.move(COMMON, 1, #COMMON, 1, {})
+  return table.move(command.options or {}, 1, #(command.options or {}), #list + 1, list)
+end
+
+local function set_log_level(level)
+  if not level then return true end
+  for _, known in ipairs { "debug", "info", "warn", "error", "off" } do
+    if level == known then
+      core.log.set_level(level)
+      return true
+    end
+  end
+  say("there is no log level " .. level .. "; use debug, info, warn, error or off")
+  return false
+end
+
+--- Runs the command and turns what it raised into one line.
+local function run(command, args)
+  local options, rest = core.sys.options(args, all_options(command))
+  if not options then
+    say(rest .. "; see demilune " .. command.name .. " --help")
+    return 2
+  end
+  if options.help then return command_help(command) end
+  if not set_log_level(options["log-level"]) then return 2 end
+  local ok, code = xpcall(command.run, function(err)
+    return type(err) == "string" and debug.traceback(err, 2) or err
+  end, options, rest)
+  if ok then return code or 0 end
+  local err = errors.is(code) and code or errors.public(code)
+  say(err.message .. (err.suggestion and " " .. err.suggestion or ""))
+  return err.is_usage and 2 or 1
+end
+
+--- Runs the program.
+---@param args string[]
+---@return integer exit_code
+return function(args)
+  local name = table.remove(args, 1)
+  if name == nil or name == "--help" or name == "-h" or name == "help" then
+    help()
+    return name == nil and 2 or 0
+  end
+  if name == "--version" then
+    io.stdout:write("demilune ", core.sys.version, "\n")
+    return 0
+  end
+  if not KNOWN[name] then
+    local near = require("demilune.nearest").find(name, NAMES)
+    say(("there is no command %s%s; see demilune --help"):format(name, near and (", perhaps " .. near) or ""))
+    return 2
+  end
+  return run(require("demilune.cli." .. name), args)
+end

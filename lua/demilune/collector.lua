@@ -1,0 +1,65 @@
+--- collector.lua - keeps the head and the tail of an output, however long it is.
+local collector = {}
+
+local LINE_BYTES = 4096
+
+---@class demilune.Collector
+local Collector = {}
+Collector.__index = Collector
+
+--- Makes one.
+---@param window {live: integer, tail: integer}  bytes kept from the start, and from the end
+---@param on_line? fun(line: string)             called with the newest whole line of what is fed
+---@return demilune.Collector
+function collector.new(window, on_line)
+  return setmetatable({
+    window = window, on_line = on_line, parts = {}, head_bytes = 0, tail = {}, tail_bytes = 0, total = 0, line = "",
+  }, Collector)
+end
+
+local function note_line(self, bytes)
+  local before, rest = bytes:match "^(.*)\n([^\n]*)$"
+  if not before then
+    if #self.line < LINE_BYTES then self.line = self.line .. bytes:sub(1, LINE_BYTES) end
+    return
+  end
+  local newest = before:match "([^\n]*)$"
+  if #newest == #before then newest = self.line .. newest end
+  self.line = rest:sub(1, LINE_BYTES)
+  self.on_line(newest)
+end
+
+--- Adds bytes.
+---@param bytes string
+function Collector:feed(bytes)
+  self.total = self.total + #bytes
+  if self.on_line then note_line(self, bytes) end
+  local room = self.window.live - self.head_bytes
+  if room > 0 then
+    local piece = bytes:sub(1, room)
+    self.parts[#self.parts + 1] = piece
+    self.head_bytes = self.head_bytes + #piece
+    bytes = bytes:sub(room + 1)
+  end
+  if bytes == "" then return end
+  self.tail[#self.tail + 1] = bytes
+  self.tail_bytes = self.tail_bytes + #bytes
+  while self.tail_bytes - #self.tail[1] >= self.window.tail do
+    self.tail_bytes = self.tail_bytes - #table.remove(self.tail, 1)
+  end
+end
+
+--- What was kept: all of it in `head`, or `head` and `tail` of a longer one. `cut` is what a driver says that cut by
+--- itself: the total, the last bytes, and where all of it is.
+---@param cut? {total: integer, tail: string, path?: string}
+---@return {head: string, tail?: string, total: integer, path?: string}
+function Collector:finish(cut)
+  local head = table.concat(self.parts)
+  if cut and cut.total > self.total then return { head = head, tail = cut.tail, total = cut.total, path = cut.path } end
+  if self.total <= self.window.live then return { head = head, total = self.total, path = cut and cut.path } end
+  local tail = table.concat(self.tail)
+  if #tail < self.window.tail then tail = head:sub(-(self.window.tail - #tail)) .. tail end
+  return { head = head, tail = tail:sub(-self.window.tail), total = self.total, path = cut and cut.path }
+end
+
+return collector

@@ -1,0 +1,325 @@
+--- envd.lua - client of E2B's data plane: processes and files of one sandbox.
+--
+-- `plane:request(ref, opts)` is the provider's: it adds address, headers and credentials, and raises what HTTP itself
+-- failed with. Answers are hostile until checked; none of their text goes any further.
+local collector = require "demilune.collector"
+local connect = require "demilune.connect"
+local core = require "demilune.core"
+local errors = require "demilune.errors"
+
+local envd = {}
+
+local FRAME_MAX_BYTES = 8 * 1024 * 1024
+local UNARY_MAX_BYTES = 16 * 1024 * 1024
+local ERROR_MAX_BYTES = 65536
+local UNARY_TIMEOUT_MS = 30000
+local FILE_TIMEOUT_MS = 120000
+--- Beyond a command's own deadline, for its last words.
+local STREAM_MARGIN_MS = 10000
+
+--- Codes that our engine adds to its errors, and what they mean to a tool.
+local ERROR_CODES = {
+  file_not_found = { "file_not_found", "path" }, is_directory = { "is_directory", "path" },
+  not_a_directory = { "not_a_directory", "path" }, file_permission = { "file_permission", "path" },
+  disk_full = { "disk_full", nil }, unsupported = { "unsupported", "path" }, too_large = { "too_large", "path" },
+  conflict = { "conflict", "offset" }, cwd_not_found = { "file_not_found", "cwd" },
+  command_not_found = { "unsupported", nil, is_command = true }, too_many = { "quota_exceeded", nil },
+}
+
+--- Connect codes without one of ours.
+local CONNECT_CODES = {
+  invalid_argument = "provider_rejected", not_found = "file_not_found", permission_denied = "file_permission",
+  resource_exhausted = "quota_exceeded", unauthenticated = "authentication_failed", unavailable = "unavailable",
+  deadline_exceeded = "provider_timeout", unimplemented = "unsupported", already_exists = "conflict",
+}
+
+local MESSAGES = {
+  unsupported = "The path is no regular file: pipes, sockets and devices cannot be read or written.",
+}
+
+local function raise_coded(row, body)
+  local fields = { field = row[2], is_command = row.is_command }
+  if row[1] == "unsupported" and not row.is_command then fields.message = MESSAGES.unsupported end
+  if row[1] == "conflict" then
+    fields.size = math.tointeger(body.size)
+    fields.message = "offset must equal the present size of the file."
+  end
+  errors.raise(row[1], fields)
+end
+
+--- Raises what an error answer means.
+local function raise_status(status, text)
+  local body = connect.object(text) or {}
+  local row = ERROR_CODES[body.error_code]
+  if row then raise_coded(row, body) end
+  if status == 502 or status == 410 then errors.raise "sandbox_gone" end
+  if type(body.code) == "string" and CONNECT_CODES[body.code] then errors.raise(CONNECT_CODES[body.code]) end
+  if status == 404 then errors.raise("file_not_found", { field = "path" }) end
+  local category = core.status.from_http(status, false)
+  errors.raise(category, { status = status })
+end
+
+local function unary(plane, ref, method, body)
+  local res = plane:request(ref, {
+    method = "POST", path = "/" .. method, headers = { ["Content-Type"] = connect.UNARY_TYPE, ["Connect-Protocol-Version"] = "1" },
+    body = core.json.encode(body), timeout_ms = UNARY_TIMEOUT_MS, max_body_bytes = UNARY_MAX_BYTES,
+  })
+  if res.status ~= 200 then raise_status(res.status, res.body) end
+  return connect.object(res.body) or errors.raise "invalid_response"
+end
+
+-- ---- processes ----
+
+local function start_stream(plane, ref, opts, headers, timeout_ms)
+  local envs = next(ref.envs) and ref.envs or nil
+  local argv = opts.argv
+  local request = {
+    process = { cmd = argv[1], args = core.json.array(table.move(argv, 2, #argv, 1, {})), cwd = opts.cwd, envs = envs },
+    stdin = false,
+  }
+  headers["Content-Type"] = connect.STREAM_TYPE
+  headers["Connect-Protocol-Version"] = "1"
+  return plane:request(ref, {
+    method = "POST", path = "/process.Process/Start", headers = headers, body = connect.message(request),
+    timeout_ms = timeout_ms, stream = true,
+  })
+end
+
+local function read_error(res)
+  local parts, size = {}, 0
+  while size < ERROR_MAX_BYTES do
+    local chunk = res:read()
+    if not chunk then break end
+    parts[#parts + 1], size = chunk, size + #chunk
+  end
+  return table.concat(parts)
+end
+
+--- Calls `on_event(event)` for each message of a Start stream until it returns true or the stream ends. Returns the error
+--- of the end frame, if any. Raises `invalid_response` where the stream ends without one.
+local function each_event(res, on_event)
+  if res.status ~= 200 then raise_status(res.status, read_error(res)) end
+  local decoder = connect.decoder(FRAME_MAX_BYTES)
+  while true do
+    local flags, payload = decoder:next()
+    if flags == connect.FLAG_END then
+      local ending = connect.object(payload) or errors.raise "invalid_response"
+      return ending.error
+    elseif flags then
+      local message = connect.object(payload) or errors.raise "invalid_response"
+      if connect.is_object(message.event) and on_event(message.event) then return nil end
+    elseif payload then
+      error(payload, 0)
+    else
+      local chunk, err = res:read()
+      if err then error(err, 0) end
+      if not chunk then errors.raise "invalid_response" end
+      decoder:feed(chunk)
+    end
+  end
+end
+
+local function bytes_of(text)
+  if type(text) ~= "string" then return nil end
+  return text == "" and "" or core.crypto.unbase64(text) or errors.raise "invalid_response"
+end
+
+local function raise_connect(err)
+  if type(err) ~= "table" then errors.raise "invalid_response" end
+  local row = ERROR_CODES[err.error_code]
+  if row then raise_coded(row, err) end
+  errors.raise(CONNECT_CODES[err.code] or "provider_rejected")
+end
+
+--- What the engine says of an output that it cut: checked, or nil.
+local function cut_of(part)
+  if not connect.is_object(part) then return nil end
+  local total = math.tointeger(tonumber(part.total))
+  if not total then return nil end
+  local path = type(part.path) == "string" and #part.path < 256 and part.path:find "^/tmp/%.demilune/[%w/._-]+$" and part.path
+  return { total = total, tail = bytes_of(part.tail) or "", path = path or nil }
+end
+
+local function watch(res, out, err, on_line)
+  local run = { timed_out = false }
+  local started_ms = core.task.now_ms()
+  local failure = each_event(res, function(event)
+    if connect.is_object(event.start) then
+      started_ms = core.task.now_ms()
+    elseif connect.is_object(event.data) then
+      local stdout, stderr = bytes_of(event.data.stdout), bytes_of(event.data.stderr)
+      if stdout then out:feed(stdout) end
+      if stderr then err:feed(stderr) end
+    elseif connect.is_object(event.line) and on_line and type(event.line.text) == "string" then
+      on_line(event.line.text)
+    elseif connect.is_object(event.output) then
+      run.stdout, run.stderr = cut_of(event.output.stdout), cut_of(event.output.stderr)
+    elseif connect.is_object(event["end"]) then
+      local code = math.tointeger(event["end"].exitCode or 0)
+      run.exit_code = code and code >= 0 and code or nil
+      run.has_ended = true
+    end
+  end)
+  if failure and failure.code == "deadline_exceeded" then
+    run.timed_out, run.exit_code = true, nil
+  elseif failure then
+    raise_connect(failure)
+  elseif not run.has_ended then
+    errors.raise "invalid_response"
+  end
+  run.duration_ms = core.task.now_ms() - started_ms
+  run.stdout, run.stderr = out:finish(run.stdout), err:finish(run.stderr)
+  return run
+end
+
+--- Runs a process and waits for it. A cancel of the task kills its process group.
+---@param plane table
+---@param ref table   {id, envs}
+---@param opts {argv: string[], cwd: string, timeout_s: integer, on_line?: function, stdout: table, stderr: table}
+---@return table run  stdout, stderr (collector.finish), exit_code (nil: ended by a signal or the deadline), timed_out, duration_ms
+function envd.run(plane, ref, opts)
+  local timeout_ms = opts.timeout_s * 1000
+  local headers = {
+    ["Connect-Timeout-Ms"] = tostring(timeout_ms), ["X-Demilune-Kill-On-Close"] = "1",
+    ["X-Demilune-Spool"] = ("%d,%d,%d,%d"):format(opts.stdout.live, opts.stdout.tail, opts.stderr.live, opts.stderr.tail),
+    ["X-Demilune-Progress"] = opts.on_line and "1" or nil,
+  }
+  local res = start_stream(plane, ref, opts, headers, timeout_ms + STREAM_MARGIN_MS)
+  local out, err = collector.new(opts.stdout, opts.on_line), collector.new(opts.stderr, opts.on_line)
+  local ok, run = pcall(watch, res, out, err, opts.on_line)
+  res:close()
+  if not ok then error(run, 0) end
+  return run
+end
+
+--- Starts a process that goes on by itself.
+---@param plane table
+---@param ref table
+---@param opts {argv: string[], cwd: string}
+---@return integer pid
+function envd.start_detached(plane, ref, opts)
+  local res = start_stream(plane, ref, opts, {}, UNARY_TIMEOUT_MS)
+  local pid
+  local ok, failure = pcall(each_event, res, function(event)
+    pid = connect.is_object(event.start) and math.tointeger(event.start.pid) or nil
+    return pid ~= nil
+  end)
+  res:close()
+  if not ok then error(failure, 0) end
+  if failure then raise_connect(failure) end
+  return pid or errors.raise "invalid_response"
+end
+
+-- ---- files ----
+
+local function escape(text)
+  return (text:gsub("[^%w%-._~/]", function(c) return ("%%%02X"):format(c:byte()) end))
+end
+
+local function total_of(res)
+  local range = res.headers["content-range"]
+  return math.tointeger(tonumber(range and range:match "/(%d+)$" or res.headers["content-length"]))
+    or errors.raise "invalid_response"
+end
+
+--- Reads a range of a file.
+---@param plane table
+---@param ref table
+---@param path string  absolute
+---@param offset integer
+---@param length integer
+---@return string bytes
+---@return integer size  of the whole file
+function envd.read(plane, ref, path, offset, length)
+  local res = plane:request(ref, {
+    method = "GET", path = "/files?path=" .. escape(path),
+    headers = { Range = ("bytes=%d-%d"):format(offset, offset + length - 1) },
+    timeout_ms = FILE_TIMEOUT_MS, max_body_bytes = math.max(length, ERROR_MAX_BYTES),
+  })
+  if res.status == 416 then return "", total_of(res) end
+  if res.status ~= 206 then raise_status(res.status, res.body) end
+  if #res.body > length then errors.raise "invalid_response" end
+  return res.body, total_of(res)
+end
+
+---@class demilune.envd.Reader
+local Reader = {}
+Reader.__index = Reader
+
+--- The next bytes, or nil at the end.
+---@return string?
+function Reader:read()
+  local chunk, err = self.res:read()
+  if err then error(err, 0) end
+  return chunk
+end
+
+--- Drops the rest.
+function Reader:close()
+  self.res:close()
+end
+
+--- Opens a file from its start.
+---@param plane table
+---@param ref table
+---@param path string
+---@return demilune.envd.Reader
+function envd.open_read(plane, ref, path)
+  local res = plane:request(ref, {
+    method = "GET", path = "/files?path=" .. escape(path), headers = {}, timeout_ms = FILE_TIMEOUT_MS, stream = true,
+  })
+  if res.status ~= 200 then
+    local ok, text = pcall(read_error, res)
+    res:close()
+    raise_status(res.status, ok and text or "")
+  end
+  return setmetatable({ res = res, size = total_of(res) }, Reader)
+end
+
+--- Writes a file as a whole, or appends where `append_at` is its size.
+---@param plane table
+---@param ref table
+---@param path string
+---@param bytes string
+---@param append_at? integer
+---@return integer size
+function envd.write(plane, ref, path, bytes, append_at)
+  local res = plane:request(ref, {
+    method = "POST", path = "/files?path=" .. escape(path), body = bytes,
+    headers = { ["Content-Type"] = "application/octet-stream", ["X-Demilune-Append"] = append_at and tostring(append_at) or nil },
+    timeout_ms = FILE_TIMEOUT_MS, max_body_bytes = ERROR_MAX_BYTES,
+  })
+  if res.status ~= 200 then raise_status(res.status, res.body) end
+  return math.tointeger(tonumber(res.headers["x-demilune-size"])) or (append_at or 0) + #bytes
+end
+
+local TYPES = { FILE_TYPE_FILE = "file", FILE_TYPE_DIRECTORY = "directory", FILE_TYPE_SYMLINK = "symlink" }
+
+--- Lists a directory, entries sorted by the bytes of their paths.
+---@param plane table
+---@param ref table
+---@param path string
+---@param limit integer
+---@param depth integer
+---@return table[] entries  {name, path, type, size?}
+---@return integer total
+function envd.list_dir(plane, ref, path, limit, depth)
+  local body = unary(plane, ref, "filesystem.Filesystem/ListDir", { path = path, depth = depth, limit = limit })
+  local entries = {}
+  for i, entry in ipairs(type(body.entries) == "table" and body.entries or {}) do
+    if type(entry) ~= "table" or type(entry.name) ~= "string" or type(entry.path) ~= "string" then
+      errors.raise "invalid_response"
+    end
+    local kind = TYPES[entry.type] or "other"
+    entries[i] = {
+      name = entry.name, path = entry.path, type = kind,
+      size = kind == "file" and (math.tointeger(tonumber(entry.size)) or 0) or nil,
+    }
+  end
+  table.sort(entries, function(a, b) return a.path < b.path end)
+  local total = math.tointeger(body.total) or #entries
+  for i = #entries, limit + 1, -1 do entries[i] = nil end
+  return entries, math.max(total, #entries)
+end
+
+return envd

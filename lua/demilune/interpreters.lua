@@ -1,0 +1,117 @@
+--- interpreters.lua - running code in the languages that a sandbox has.
+--
+-- The code goes into a file, so that messages name lines; that file lies outside the working directory, which stays the
+-- user's own. What a run made is found by comparing listings.
+local core = require "demilune.core"
+local errors = require "demilune.errors"
+
+local json = core.json
+local interpreters = {}
+
+--- All languages that run_code names, in the order of the tool contract.
+interpreters.NAMES = { "python", "javascript", "shell", "typescript", "r" }
+
+--- File name, and the command with its probe. `$f` is the file.
+local LANGUAGES = {
+  python = { file = "main.py", probe = "python3", run = 'PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" exec python3 "$f"' },
+  javascript = { file = "main.mjs", probe = "node", run = 'exec node "$f"' },
+  shell = { file = "main.sh", probe = "sh", run = 'if command -v bash >/dev/null; then exec bash -l "$f"; fi; exec sh "$f"' },
+  typescript = { file = "main.ts", probe = "tsx", run = 'exec tsx "$f"' },
+  r = { file = "main.R", probe = "Rscript", run = 'exec Rscript "$f"' },
+}
+
+local CODE_DIR = "/tmp/.demilune/code"
+local FILES_MAX = 100
+local LISTING_MAX = 5000
+local LISTING_DEPTH = 6
+local PROBE_TIMEOUT_S = 10
+local REMOVE_TIMEOUT_S = 10
+
+local MIMES = {
+  txt = "text/plain", md = "text/markdown", csv = "text/csv", html = "text/html", css = "text/css", svg = "image/svg+xml",
+  png = "image/png", jpg = "image/jpeg", jpeg = "image/jpeg", gif = "image/gif", webp = "image/webp", pdf = "application/pdf",
+  json = "application/json", xml = "application/xml", zip = "application/zip", gz = "application/gzip", tar = "application/x-tar",
+  py = "text/x-python", js = "text/javascript", mjs = "text/javascript", sh = "application/x-sh", wav = "audio/wav",
+  mp3 = "audio/mpeg", mp4 = "video/mp4", parquet = "application/vnd.apache.parquet", xlsx =
+  "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+}
+
+--- The media type that a file's name suggests.
+---@param name string
+---@return string
+function interpreters.mime(name)
+  local ending = name:match "%.([^.]+)$"
+  return ending and MIMES[ending:lower()] or "application/octet-stream"
+end
+
+local function listing(sandbox)
+  local entries = sandbox:list_dir(sandbox:workdir(), LISTING_MAX, LISTING_DEPTH)
+  local by_path = {}
+  for _, entry in ipairs(entries) do
+    if entry.type == "file" then by_path[entry.path] = entry end
+  end
+  return by_path
+end
+
+local function made(before, after)
+  local paths = {}
+  for path in pairs(after) do
+    if not before[path] then paths[#paths + 1] = path end
+  end
+  table.sort(paths)
+  local files = json.array {}
+  for i = 1, math.min(#paths, FILES_MAX) do
+    local entry = after[paths[i]]
+    files[i] = { name = entry.name, path = entry.path, size = entry.size, mime = interpreters.mime(entry.name) }
+  end
+  return files
+end
+
+--- Exit code by which the start script says that the interpreter is not there.
+local MISSING_CODE = 127
+local MISSING_MARK = "demilune: no interpreter"
+
+local function refuse_language(sandbox, language)
+  local probes = {}
+  for _, name in ipairs(interpreters.NAMES) do
+    probes[#probes + 1] = ("command -v %s >/dev/null && echo %s"):format(LANGUAGES[name].probe, name)
+  end
+  local allowed = json.array {}
+  local run = sandbox:run { argv = { "/bin/sh", "-c", table.concat(probes, "; ") }, timeout_s = PROBE_TIMEOUT_S }
+  for name in run.stdout.head:gmatch "%l+" do
+    if LANGUAGES[name] then allowed[#allowed + 1] = name end
+  end
+  errors.raise("unsupported", {
+    field = "language", allowed = allowed, message = ("This sandbox has no interpreter for %s."):format(language),
+  })
+end
+
+--- Runs code. Returns the outcome of the command and the files it made.
+---@param call demilune.Call
+---@param sandbox demilune.Sandbox
+---@param language string
+---@param code string
+---@param timeout_s integer
+---@return table outcome
+---@return table files  [{name, path, size, mime}]
+function interpreters.run(call, sandbox, language, code, timeout_s)
+  local row = LANGUAGES[language]
+  local dir = CODE_DIR .. "/" .. core.crypto.id(16)
+  local file = dir .. "/" .. row.file
+  sandbox:write(file, code)
+  local before = listing(sandbox)
+  local script = ("command -v %s >/dev/null || { echo '%s' >&2; exit %d; }\nf=%s\n%s"):format(
+    row.probe, MISSING_MARK, MISSING_CODE, file, row.run)
+  local ok, run = pcall(sandbox.run, sandbox, {
+    argv = { "/bin/sh", "-c", script }, timeout_s = timeout_s, on_line = call:line_reporter(),
+  })
+  local clean_ok, clean_err = pcall(sandbox.run, sandbox, {
+    argv = { "/bin/rm", "-rf", dir }, timeout_s = REMOVE_TIMEOUT_S,
+  })
+  if not ok then error(run, 0) end
+  if not clean_ok then error(clean_err, 0) end
+  if run.exit_code == MISSING_CODE and run.stderr.head:find(MISSING_MARK, 1, true) then refuse_language(sandbox, language) end
+  return run, made(before, listing(sandbox))
+end
+
+return interpreters

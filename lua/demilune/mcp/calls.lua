@@ -1,0 +1,59 @@
+--- mcp/calls.lua - tools/list and tools/call, as all revisions share them.
+local core = require "demilune.core"
+
+local json = core.json
+local calls = {}
+
+local PAGE_SIZE = 100
+local INVALID_PARAMS = -32602
+
+local function fail(message)
+  error({ rpc_code = INVALID_PARAMS, message = message }, 0)
+end
+
+--- The page of `list` that a cursor names, and the cursor of the next. A cursor is opaque to clients: the sealed place.
+---@param list table[]
+---@param cursor any
+---@param size? integer
+---@return table page
+---@return string? next_cursor
+function calls.page(list, cursor, size)
+  size = size or PAGE_SIZE
+  local from = 0
+  if cursor ~= nil then
+    if type(cursor) ~= "string" then fail "cursor must be a string" end
+    local place = core.crypto.unbase64(cursor)
+    from = place and place:match "^after:(%d+)$" and math.tointeger(place:match "%d+")
+    if not from or from <= 0 or from >= #list then fail "cursor is not one that this server gave" end
+  end
+  local page = json.array(table.move(list, from + 1, math.min(from + size, #list), 1, {}))
+  local next_cursor = from + size < #list and core.crypto.base64("after:" .. from + size) or nil
+  return page, next_cursor
+end
+
+--- Runs tools/call and returns the CallToolResult as JSON text.
+---@param request table  params, conversation, call, token
+---@param has_structured boolean
+---@return string
+function calls.call(request, has_structured)
+  local params, conversation = request.params, request.conversation
+  local app = conversation.app
+  if type(params.name) ~= "string" then fail "name must be a string" end
+  local tool = app.tools_by_name[params.name]
+  if not tool then fail "there is no such tool" end
+  local arguments = params.arguments
+  if arguments == nil or arguments == json.null then arguments = {} end
+  if type(arguments) ~= "table" or (getmetatable(arguments) ~= nil) then fail "arguments must be an object" end
+  local token, call = request.token, request.call
+  local result, err, partial = app:call(tool, arguments, {
+    scope = conversation.scope, principal = conversation.principal, client = conversation.client,
+    transport = conversation.transport, revision = request.revision,
+    send_progress = token ~= nil and function(count, message)
+      call:notify("notifications/progress", json.encode { progressToken = token, progress = count, message = message })
+    end or nil,
+  })
+  if err and err.category == "stopped" and call:is_cancelled() then return "{}" end
+  return app:encode_result(tool, result, err, partial, has_structured)
+end
+
+return calls

@@ -1,0 +1,95 @@
+--- mcp/v2025.lua - the revisions that begin with `initialize`: 2024-11-05 to 2025-11-25.
+local calls = require "demilune.mcp.calls"
+local core = require "demilune.core"
+local instructions = require "demilune.mcp.instructions"
+
+local json = core.json
+local v2025 = { methods = {} }
+
+local INVALID_REQUEST, INVALID_PARAMS = -32600, -32602
+
+--- Newest first. An unknown one is answered with the newest (lifecycle, "Version Negotiation").
+v2025.REVISIONS = { "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05" }
+
+local LEVELS = { debug = 1, info = 2, notice = 3, warning = 4, error = 5, critical = 6, alert = 7, emergency = 8 }
+
+local function fail(code, message)
+  error({ rpc_code = code, message = message }, 0)
+end
+
+local BEFORE_INITIALIZE = { initialize = true, ping = true }
+
+--- Refuses what may not come before `initialize`. Unknown methods stay unknown methods.
+---@param request table
+---@param method string
+function v2025.check(request, method)
+  if request.conversation.revision or BEFORE_INITIALIZE[method] or not v2025.methods[method] then return end
+  fail(INVALID_PARAMS, "send initialize first, or name a protocol version in _meta with every request")
+end
+
+--- Dates sort as text.
+local function is_at_least(revision, wanted)
+  return revision >= wanted
+end
+
+local function server_info(revision)
+  local info = { name = "demilune", version = core.sys.version }
+  if is_at_least(revision, "2025-06-18") then info.title = "demilune sandboxes" end
+  return info
+end
+
+function v2025.methods.initialize(request)
+  local conversation, params = request.conversation, request.params
+  if conversation.revision then fail(INVALID_REQUEST, "the session is initialized already") end
+  if type(params.protocolVersion) ~= "string" then fail(INVALID_PARAMS, "protocolVersion must be a string") end
+  for _, name in ipairs { "capabilities", "clientInfo" } do
+    if params[name] ~= nil and type(params[name]) ~= "table" then fail(INVALID_PARAMS, name .. " must be an object") end
+  end
+  local revision = v2025.REVISIONS[1]
+  for _, known in ipairs(v2025.REVISIONS) do
+    if known == params.protocolVersion then revision = known end
+  end
+  conversation.revision = revision
+  local name = params.clientInfo and params.clientInfo.name
+  if type(name) == "string" then conversation.client = core.text.head(name, 64) end
+  return json.encode {
+    protocolVersion = revision, capabilities = { tools = {}, logging = {} }, serverInfo = server_info(revision),
+    instructions = instructions.text(conversation.app),
+  }
+end
+
+function v2025.methods.ping()
+  return "{}"
+end
+
+v2025.methods["logging/setLevel"] = function(request)
+  local level = request.params.level
+  if type(level) ~= "string" or not LEVELS[level] then
+    fail(INVALID_PARAMS, "level must be one of debug, info, notice, warning, error, critical, alert, emergency")
+  end
+  request.conversation.log_level = level
+  return "{}"
+end
+
+--- A tool as a revision knows it: newer fields are left out.
+local function shown(definition, revision)
+  local out = { name = definition.name, description = definition.description, inputSchema = definition.inputSchema }
+  if is_at_least(revision, "2025-03-26") then out.annotations = definition.annotations end
+  if is_at_least(revision, "2025-06-18") then
+    out.title, out.outputSchema = definition.title, definition.outputSchema
+  end
+  return out
+end
+
+v2025.methods["tools/list"] = function(request)
+  local list = {}
+  for i, tool in ipairs(request.conversation.app.tools) do list[i] = shown(tool.definition, request.revision) end
+  local page, next_cursor = calls.page(list, request.params.cursor)
+  return json.encode { tools = page, nextCursor = next_cursor }
+end
+
+v2025.methods["tools/call"] = function(request)
+  return calls.call(request, is_at_least(request.revision, "2025-06-18"))
+end
+
+return v2025

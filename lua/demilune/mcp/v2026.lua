@@ -1,0 +1,77 @@
+--- mcp/v2026.lua - revision 2026-07-28: no handshake, every request names its revision.
+local calls = require "demilune.mcp.calls"
+local core = require "demilune.core"
+local instructions = require "demilune.mcp.instructions"
+
+local json = core.json
+local v2026 = { methods = {} }
+
+local INVALID_PARAMS = -32602
+--- MCP 2026-07-28, basic: UnsupportedProtocolVersion.
+local UNSUPPORTED_VERSION = -32022
+
+local REVISION = "2026-07-28"
+local META = "io.modelcontextprotocol/"
+
+--- What is listed here changes with the configuration alone, that is with a restart.
+local CACHE = { ttlMs = 300000, cacheScope = "private" }
+
+local function fail(code, message, data)
+  error({ rpc_code = code, message = message, data = data }, 0)
+end
+
+--- Checks the parts of `_meta` that every request must carry.
+---@param request table
+function v2026.check(request)
+  local meta = request.meta
+  local version = meta[META .. "protocolVersion"]
+  if type(version) ~= "string" then
+    fail(INVALID_PARAMS, "_meta." .. META .. "protocolVersion must be a string")
+  end
+  if version ~= REVISION then
+    fail(UNSUPPORTED_VERSION, "this protocol version is not supported", {
+      supported = json.array { REVISION }, requested = core.text.head(version, 64),
+    })
+  end
+  local capabilities = meta[META .. "clientCapabilities"]
+  if type(capabilities) ~= "table" or getmetatable(capabilities) ~= nil then
+    fail(INVALID_PARAMS, "_meta." .. META .. "clientCapabilities must be an object")
+  end
+  local info = meta[META .. "clientInfo"]
+  if info ~= nil and type(info) ~= "table" then
+    fail(INVALID_PARAMS, "_meta." .. META .. "clientInfo must be an object")
+  end
+  request.revision = REVISION
+end
+
+local SERVER_INFO = { name = "demilune", version = core.sys.version, title = "demilune sandboxes" }
+
+--- A complete result: the discriminator, who answers, and `fields`.
+local function complete(fields)
+  fields.resultType = "complete"
+  fields._meta = { [META .. "serverInfo"] = SERVER_INFO }
+  return json.encode(fields)
+end
+
+v2026.methods["server/discover"] = function(request)
+  return complete {
+    supportedVersions = json.array { REVISION }, capabilities = { tools = {} },
+    instructions = instructions.text(request.conversation.app), ttlMs = CACHE.ttlMs, cacheScope = CACHE.cacheScope,
+  }
+end
+
+v2026.methods["tools/list"] = function(request)
+  local list = {}
+  for i, tool in ipairs(request.conversation.app.tools) do list[i] = tool.definition end
+  local page, next_cursor = calls.page(list, request.params.cursor)
+  return complete { tools = page, nextCursor = next_cursor, ttlMs = CACHE.ttlMs, cacheScope = CACHE.cacheScope }
+end
+
+--- The shared result is JSON text already, and always an object with a content first.
+local CALL_HEAD = '{"resultType":"complete",'
+
+v2026.methods["tools/call"] = function(request)
+  return CALL_HEAD .. calls.call(request, true):sub(2)
+end
+
+return v2026

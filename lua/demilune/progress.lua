@@ -1,0 +1,61 @@
+--- progress.lua - what a call says while it runs, for clients that gave a progressToken.
+--
+-- The newest whole output line, at most 5 a second, and a sign of life every 15 s. Only the call's own connection gets it.
+local core = require "demilune.core"
+
+local progress = {}
+
+local INTERVAL_MS = 200
+local SILENCE_MS = 15000
+local LINE_BYTES = 200
+
+---@class demilune.Progress
+local Progress = {}
+Progress.__index = Progress
+
+--- Starts reporting. `send(count, message)` writes one notification.
+---@param send fun(count: integer, message: string)
+---@return demilune.Progress
+function progress.start(send)
+  local now = core.task.now_ms()
+  local self = setmetatable({ send = send, count = 0, started_ms = now, sent_ms = now - INTERVAL_MS }, Progress)
+  self.ticker = core.task.spawn(function()
+    while true do
+      core.task.sleep(INTERVAL_MS)
+      self:tick()
+    end
+  end)
+  return self
+end
+
+function Progress:emit(message)
+  self.count = self.count + 1
+  self.sent_ms = core.task.now_ms()
+  self.newest = nil
+  self.send(self.count, message)
+end
+
+function Progress:tick()
+  local now = core.task.now_ms()
+  if self.newest and now - self.sent_ms >= INTERVAL_MS then
+    self:emit(self.newest)
+  elseif now - self.sent_ms >= SILENCE_MS then
+    self:emit(("running, %d s"):format((now - self.started_ms) // 1000))
+  end
+end
+
+--- Notes a whole line of output; it is sent at once when the last one is long enough ago.
+---@param line string  bytes of any kind
+function Progress:line(line)
+  if line == "" then return end
+  self.newest = core.text.mend(core.text.head(line, LINE_BYTES))
+  if core.task.now_ms() - self.sent_ms >= INTERVAL_MS then self:emit(self.newest) end
+end
+
+--- Ends reporting; a line that waits is sent.
+function Progress:stop()
+  self.ticker:cancel()
+  if self.newest then self:emit(self.newest) end
+end
+
+return progress

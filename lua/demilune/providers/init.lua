@@ -1,0 +1,32 @@
+--- providers/init.lua - the contract of a driver, and the registry.
+--
+-- A provider is what is configured; a driver is the code for a type of provider: a file in this folder that returns
+-- { new = function(config) -> provider }. A provider has:
+--
+--   id, config, workdir             the entry of the configuration; where relative paths start
+--   template_names(), network()     for descriptions: names; "none", "host" or "provider"
+--   has_network()                   whether any template has a network
+--   is_id(id)                       the driver's pattern of ids: others never reach a URL
+--   create{scope, template?, timeout_s, envs?, region?, cpu?, memory?, principal, keep} -> info
+--   get(id), list{status?, limit, offset, region?, owner?}, kill(id) -> existed, set_timeout(id, seconds)
+--   run(sandbox, opts), start_detached, open_read, read, write, list_dir    see envd.lua
+--   with_envs(sandbox, command)     the command with the sandbox's variables set, for shells that forget them
+--   release_scope(scope)            the scope ends: what holds its sandboxes lets go
+--
+-- info: id, template, status, region, started_at, end_at (ISO 8601), ends_in_ms, age_ms, cpu_count, memory_mb, disk_size_mb,
+-- owner, workdir, network, url; nil where the service does not say. Failures are raised as errors of errors.lua. What a
+-- driver cannot do it refuses as `unsupported` with the argument's name, before any request.
+local providers = {}
+
+--- Makes the provider of a configuration entry.
+---@param entry table  {id, type, ...}
+---@param output table  limits of the configuration
+---@return table
+function providers.new(entry, output)
+  local driver = require("demilune.providers." .. entry.type)
+  local provider = driver.new(entry)
+  provider.output = output
+  return provider
+end
+
+return providers

@@ -1,0 +1,302 @@
+--- scope.lua - what holds a default sandbox, owned sandboxes and counters: a process on stdio.
+--
+-- A scope owns what it created and nothing else; what it owns ends with it. The default changes by creation alone.
+local core = require "demilune.core"
+local errors = require "demilune.errors"
+local sandboxes = require "demilune.sandbox"
+
+local task = core.task
+local scopes = {}
+
+--- A sandbox in use that this scope does not own is only kept from ending within this time.
+local USED_KEEP_S = 60
+--- Room beyond a command's own deadline, for what happens around it.
+local WORK_MARGIN_S = 5
+
+---@class demilune.Scope
+local Scope = {}
+Scope.__index = Scope
+
+--- Makes a scope.
+---@param app demilune.App
+---@param principal string
+---@return demilune.Scope
+function scopes.new(app, principal)
+  return setmetatable({
+    app = app, principal = principal, id = core.crypto.id(24), sandboxes = {}, creations = {}, is_closed = false,
+  }, Scope)
+end
+
+--- Whether this scope created the sandbox or has worked in it.
+---@param sandbox demilune.Sandbox
+---@return boolean
+function Scope:knows(sandbox)
+  return self.sandboxes[sandbox:key()] ~= nil
+end
+
+--- Drops a sandbox that is no more. Returns whether it was the default.
+---@param sandbox demilune.Sandbox
+---@return boolean
+function Scope:forget(sandbox)
+  local key = sandbox:key()
+  self.sandboxes[key] = nil
+  local was_default = self.default ~= nil and self.default:key() == key
+  if was_default then self.default = nil end
+  return was_default
+end
+
+--- Sandboxes that this scope created and that are not known to have ended.
+---@return demilune.Sandbox[]
+function Scope:owned()
+  local list = {}
+  for _, sandbox in pairs(self.sandboxes) do
+    if sandbox.is_owned then list[#list + 1] = sandbox end
+  end
+  return list
+end
+
+-- ---- finding ----
+
+local function by_id(scope, call, sandbox_id)
+  local provider, id = scope.app:split_id(sandbox_id)
+  local sandbox = sandboxes.new(provider, id, scope.app:public_id(provider, id))
+  local known = scope.sandboxes[sandbox:key()]
+  if known then return known end
+  if call:tenant(provider) then scope:check_tenant(call, provider, provider:get(id)) end
+  return sandbox
+end
+
+--- Under `tenancy = "principal"` another principal's sandbox does not exist.
+---@param call demilune.Call
+---@param provider table
+---@param info table
+function Scope:check_tenant(call, provider, info) -- luacheck: ignore 212/self
+  local tenant = call:tenant(provider)
+  if tenant and info.owner ~= tenant then
+    errors.raise("not_found", { field = "sandbox_id", message = "There is no such sandbox." })
+  end
+end
+
+local function refuse_no_default(suggestion)
+  errors.raise("no_default_sandbox", { field = "sandbox_id", suggestion = suggestion })
+end
+
+--- The sandbox of a control-plane request: by id, or the default. Creates and connects nothing.
+---@param call demilune.Call
+---@param sandbox_id? string
+---@return demilune.Sandbox
+function Scope:find(call, sandbox_id)
+  if sandbox_id then return by_id(self, call, sandbox_id) end
+  if self.default and self.app.config.default_sandbox ~= "off" then return self.default end
+  refuse_no_default "Pass sandbox_id, or create one with create_sandbox."
+end
+
+--- The sandbox to work in: by id, the default, or (opts.creates) a new default, which calls at the same time share.
+---@param call demilune.Call
+---@param sandbox_id? string
+---@param opts {creates?: boolean}
+---@return demilune.Sandbox sandbox
+---@return boolean? created
+function Scope:resolve(call, sandbox_id, opts)
+  if sandbox_id then return by_id(self, call, sandbox_id) end
+  if self.app.config.default_sandbox == "off" then refuse_no_default "Pass sandbox_id; this server keeps no default." end
+  if self.default then return self.default end
+  if not opts.creates then
+    refuse_no_default "Start one with run_command or create_sandbox, or pass sandbox_id."
+  end
+  local job = self.default_job
+  if not job then
+    local args = require("demilune.call").decide_implicit(call)
+    job = self:start_creation(call, {
+      provider = self.app:provider(args.provider), template = args.template, timeout_s = args.timeout, envs = args.envs,
+      region = args.region, cpu = args.cpu, memory = args.memory,
+    })
+    self.default_job = job
+  end
+  local first = job.waiters == 0
+  local sandbox = self:await_creation(job)
+  return sandbox, first or nil
+end
+
+-- ---- creating ----
+
+local function kill_late(sandbox)
+  local ok, err = pcall(sandbox.provider.kill, sandbox.provider, sandbox.id)
+  if not ok then core.log.warn("a late sandbox could not be killed: " .. tostring(err)) end
+end
+
+local function create_now(scope, call, opts)
+  local provider = opts.provider
+  local timeout_s = opts.timeout_s or provider.config.lifetime
+  local info = provider:create {
+    scope = scope, template = opts.template, timeout_s = timeout_s, envs = opts.envs, region = opts.region,
+    cpu = opts.cpu, memory = opts.memory, principal = call.principal, keep = scope.app.config.keep_on_exit,
+  }
+  local sandbox = sandboxes.new(provider, info.id, scope.app:public_id(provider, info.id))
+  sandbox.is_owned = true
+  sandbox.info = info
+  sandbox.envs = opts.envs or {}
+  sandbox.policy_s = timeout_s
+  sandbox.created_ms = task.now_ms()
+  sandbox.ends_ms = sandbox.created_ms + timeout_s * 1000
+  return sandbox
+end
+
+--- Starts a creation in a task of its own: it outlives the call that asked, so that what it makes is never lost.
+---@param call demilune.Call
+---@param opts table
+---@return table job
+function Scope:start_creation(call, opts)
+  if self.is_closed then errors.raise "stopped" end
+  local job = { done = task.event(), waiters = 0 }
+  self.creations[job] = true
+  job.task = task.spawn(function()
+    job.ok, job.result = pcall(create_now, self, call, opts)
+    if job.ok and not (job.is_abandoned or self.is_closed) then
+      self.sandboxes[job.result:key()] = job.result
+      self.default = job.result
+    end
+    if self.default_job == job then self.default_job = nil end
+    if job.ok and (job.is_abandoned or self.is_closed) then
+      kill_late(job.result)
+      job.ok, job.result = false, errors.new "stopped"
+    end
+    self.creations[job] = nil
+    job.done:set()
+  end)
+  return job
+end
+
+--- Waits for a creation; the last one to give up abandons it.
+---@param job table
+---@return demilune.Sandbox
+function Scope:await_creation(job)
+  job.waiters = job.waiters + 1
+  local ok, err = pcall(job.done.wait, job.done)
+  job.waiters = job.waiters - 1
+  if not ok then
+    if job.waiters == 0 then
+      job.is_abandoned = true
+      if self.default_job == job then self.default_job = nil end
+    end
+    error(err, 0)
+  end
+  if not job.ok then error(job.result, 0) end
+  return job.result
+end
+
+--- Creates a sandbox, which becomes the default.
+---@param call demilune.Call
+---@param opts table  provider, template, timeout_s, envs, region, cpu, memory
+---@return demilune.Sandbox
+function Scope:create(call, opts)
+  return self:await_creation(self:start_creation(call, opts))
+end
+
+-- ---- life ----
+
+--- Seconds of life left to grant until `max_lifetime`, or a large number.
+local function room_s(sandbox, now)
+  local most = sandbox.provider.config.max_lifetime
+  if not most or not sandbox.created_ms then return math.huge end
+  return most - (now - sandbox.created_ms) // 1000
+end
+
+local function learn_end(scope, sandbox)
+  local info = sandbox.provider:get(sandbox.id)
+  local now = task.now_ms()
+  sandbox.info = next(sandbox.info) and sandbox.info or info
+  if info.ends_in_ms then sandbox.ends_ms = now + info.ends_in_ms end
+  if info.age_ms then sandbox.created_ms = now - info.age_ms end
+  scope.sandboxes[sandbox:key()] = sandbox
+end
+
+--- Keeps a sandbox alive for work that begins now: owned ones by their policy, used ones from ending soon, both to the end
+--- of the work. Best effort: a failure is the work's to find out, but for a sandbox that is gone.
+---@param sandbox demilune.Sandbox
+---@param work_s? integer  the work's own deadline
+function Scope:renew(sandbox, work_s)
+  local now = task.now_ms()
+  if not sandbox.is_owned and (not sandbox.ends_ms or sandbox.ends_ms - now < USED_KEEP_S * 1000) then
+    learn_end(self, sandbox)
+  end
+  if not sandbox.ends_ms then return end
+  local left_ms = sandbox.ends_ms - now
+  local work_ms = work_s and (work_s + WORK_MARGIN_S) * 1000 or 0
+  local policy_ms = (sandbox.is_owned and sandbox.policy_s or USED_KEEP_S) * 1000
+  local enough_ms = sandbox.is_owned and policy_ms / 2 or policy_ms
+  if left_ms > enough_ms and left_ms >= work_ms then return end
+  local grant_s = math.ceil(math.min(math.max(policy_ms, work_ms, left_ms) / 1000, room_s(sandbox, now)))
+  if grant_s < 1 or grant_s * 1000 <= left_ms then return end
+  local ok, err = pcall(sandbox.provider.set_timeout, sandbox.provider, sandbox.id, grant_s)
+  if ok and not self.is_closed then
+    sandbox.ends_ms = now + grant_s * 1000
+  elseif not ok and err == task.CANCELLED then
+    error(err, 0)
+  end
+end
+
+--- Sets the lifetime from now; on an owned sandbox that is the new policy too.
+---@param call demilune.Call
+---@param sandbox demilune.Sandbox
+---@param timeout_s integer
+function Scope:set_timeout(call, sandbox, timeout_s)
+  local now = task.now_ms()
+  if not sandbox.created_ms and sandbox.provider.config.max_lifetime then
+    local info = sandbox.provider:get(sandbox.id)
+    self:check_tenant(call, sandbox.provider, info)
+    if info.age_ms then sandbox.created_ms = now - info.age_ms end
+  end
+  local room = room_s(sandbox, now)
+  if timeout_s > room then
+    errors.raise("quota_exceeded", {
+      field = "timeout",
+      expected = room >= 1 and ("integer from 1 to %d"):format(room) or "nothing more: the longest lifetime is used up",
+      message = "That is beyond the longest lifetime which the operator allows a sandbox.",
+    })
+  end
+  sandbox.provider:set_timeout(sandbox.id, timeout_s)
+  if self.is_closed then return end
+  sandbox.ends_ms = task.now_ms() + timeout_s * 1000
+  if sandbox.is_owned then sandbox.policy_s = timeout_s end
+end
+
+--- The sandbox's present metadata from its control plane.
+---@param call demilune.Call
+---@param sandbox demilune.Sandbox
+---@return table info
+function Scope:inspect(call, sandbox)
+  local info = sandbox.provider:get(sandbox.id)
+  self:check_tenant(call, sandbox.provider, info)
+  return info
+end
+
+--- Ends a sandbox. Returns whether it was there. After a failure it is still owned.
+---@param sandbox demilune.Sandbox
+---@return boolean existed
+function Scope:kill(sandbox)
+  local existed = sandbox.provider:kill(sandbox.id)
+  self:forget(sandbox)
+  return existed
+end
+
+--- Ends the scope: owned sandboxes and creations in flight go, all at once. Returns within `within_ms`; what is unanswered
+--- by then is the lease's to end.
+---@param within_ms integer
+function Scope:close(within_ms)
+  if self.is_closed then return end
+  self.is_closed = true
+  self.default = nil
+  local jobs = {}
+  if not self.app.config.keep_on_exit then
+    for _, sandbox in ipairs(self:owned()) do
+      jobs[#jobs + 1] = task.spawn(function() pcall(sandbox.provider.kill, sandbox.provider, sandbox.id) end)
+    end
+    for job in pairs(self.creations) do jobs[#jobs + 1] = job.task end
+  end
+  local deadline = task.now_ms() + within_ms
+  for _, job in ipairs(jobs) do job:wait(math.max(0, deadline - task.now_ms())) end
+  for _, provider in ipairs(self.app.providers) do provider:release_scope(self) end
+end
+
+return scopes

@@ -1,0 +1,98 @@
+--- state.lua - the folder where this user's engine, tasks, keys and logs live.
+--
+-- $XDG_STATE_HOME/demilune, else ~/.local/state/demilune; 0700 and ours. Not $XDG_RUNTIME_DIR, which differs between
+-- logins and vanishes at logout, so that a second engine would reap the first one's live sandboxes.
+local core = require "demilune.core"
+local errors = require "demilune.errors"
+
+local state = {}
+
+--- Longest path of a unix socket: unix(7), sun_path has 108 bytes with its NUL.
+local SOCKET_PATH_MAX_BYTES = 107
+local KEY_BYTES = 32
+
+local function fail(message)
+  errors.raise("internal", { message = message })
+end
+
+local function base()
+  local xdg = core.sys.env "XDG_STATE_HOME"
+  if xdg and xdg:sub(1, 1) == "/" then return xdg end
+  local home = core.sys.env "HOME" or core.sys.home()
+  if not home or home:sub(1, 1) ~= "/" then
+    fail "There is no home folder for demilune's state; set XDG_STATE_HOME to an absolute path of yours."
+  end
+  return home .. "/.local/state"
+end
+
+local function make(path)
+  local ok, err = core.fs.make_dir(path)
+  if ok then return path end
+  if err.category == "file_permission" then
+    fail("The folder " .. path .. " must belong to you and be writable by nobody else.")
+  end
+  fail("The folder " .. path .. " cannot be made: " .. err.message)
+end
+
+--- Makes missing parents with default modes; they may well be others' business (~/.local).
+local function make_parents(path)
+  for parent in path:gmatch "()/" do
+    if parent > 1 then
+      local dir = path:sub(1, parent - 1)
+      if not core.fs.stat(dir) then core.fs.make_dir(dir) end
+    end
+  end
+  if not core.fs.stat(path) then core.fs.make_dir(path) end
+end
+
+--- The state folder, made where missing. Raises `internal` with the way out.
+---@return string
+function state.dir()
+  local parent = base()
+  make_parents(parent)
+  return make(parent .. "/demilune")
+end
+
+--- A path in the state folder; with `is_dir` the folder is made.
+---@param name string
+---@param is_dir? boolean
+---@return string
+function state.path(name, is_dir)
+  local path = state.dir() .. "/" .. name
+  return is_dir and make(path) or path
+end
+
+--- Where the engine listens. Raises when the path is too long for a unix socket.
+---@return string
+function state.engine_socket()
+  local path = state.path "engine.sock"
+  if #path > SOCKET_PATH_MAX_BYTES then
+    fail(("The path of the engine's socket has %d bytes and the system takes %d; set XDG_STATE_HOME to a shorter path.")
+      :format(#path, SOCKET_PATH_MAX_BYTES))
+  end
+  return path
+end
+
+--- The key that seals ids, made on first use. Two servers that start at once agree on one.
+---@return string bytes 32
+function state.key()
+  local path = state.path "key"
+  local key = core.fs.read(path, KEY_BYTES)
+  if key and #key == KEY_BYTES then return key end
+  for _ = 1, 50 do
+    local lock = core.fs.lock(path .. ".lock")
+    if lock then
+      key = core.fs.read(path, KEY_BYTES)
+      if not key or #key ~= KEY_BYTES then
+        key = core.crypto.random(KEY_BYTES)
+        assert(core.fs.write(path, key))
+      end
+      lock:release()
+      return key
+    end
+    core.task.sleep(10)
+  end
+  fail("The key file " .. path .. " stays locked; end the process that holds it.")
+end
+
+return state

@@ -1,0 +1,31 @@
+--- get_background_task: how a task stands and what it said.
+local shape = require "demilune.tools.shape"
+
+return {
+  name = "get_background_task",
+  title = "Look at background tasks",
+  order = 12,
+  effect = "read",
+  description = "Status and output of a background task. Without offsets: head and tail of the output; with offsets, the"
+    .. " bytes from there on (pass back stdout_next_offset). `wait` seconds returns early when there is news. Without"
+    .. " task_id: the list of tasks.",
+  input = shape.input {
+    task_id = shape.id(),
+    stdout_offset = { type = "integer", minimum = 0 },
+    stderr_offset = { type = "integer", minimum = 0 },
+    wait = shape.integer(0, 30, 0),
+  },
+  output = shape.output {
+    "task_id string|null", "sandbox_id string|null", "status string|null", "exit_code integer|null", "stdout string|null",
+    "stderr string|null", "stdout_next_offset integer|null", "stderr_next_offset integer|null",
+    "stdout_truncated boolean|null", "stderr_truncated boolean|null", "stdout_path string|null", "stderr_path string|null",
+    "started_at string|null", "finished_at string|null",
+    { "tasks", shape.output {
+      "task_id string", "sandbox_id string", "status string", "command string", "started_at string",
+    }, optional = true },
+  },
+  handler = function(call, args)
+    if args.task_id then return call.app.background:look(call, args) end
+    return call.app.background:list(call)
+  end,
+}

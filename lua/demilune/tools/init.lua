@@ -1,0 +1,86 @@
+--- tools/init.lua - the contract of a tool, and the registry.
+--
+-- A tool is a file in this folder that returns one table: data plus one handler. Adding a tool is adding a file.
+--
+--   name, title, description   description may be a function(env) of what is configured
+--   order                      place in tools/list
+--   effect                     row of EFFECTS below: the annotations
+--   input, output              schema of arguments and of the result, or function(env)
+--   handler(call, args)        args are checked; returns the result's table or raises an error of errors.lua
+local core = require "demilune.core"
+local schema = require "demilune.schema"
+local shape = require "demilune.tools.shape"
+
+local tools = {}
+
+---@class demilune.Tool
+---@field name string
+---@field title string
+---@field description string|fun(env: table): string
+---@field order integer
+---@field effect string
+---@field input table|fun(env: table): table
+---@field output table|fun(env: table): table
+---@field handler fun(call: demilune.Call, args: table): table
+
+--- Hints of MCP's ToolAnnotations: read only, destructive, idempotent, open world. `network` = only where a template has one.
+local EFFECTS = {
+  read = { true, false, true, false },
+  create = { false, false, false, false },
+  execute = { false, true, false, "network" },
+  write = { false, true, true, false },
+  lifetime = { false, true, false, false },
+  destroy = { false, true, true, false },
+}
+
+local function annotations(tool, env)
+  local row = EFFECTS[tool.effect]
+  local open = row[4]
+  if open == "network" then open = env.has_network end
+  local destructive = row[2]
+  -- "sandboxed": what cannot leave the sandbox is not called destructive, so that clients ask less often.
+  if env.annotations == "sandboxed" and (tool.effect == "execute" or tool.effect == "write") then destructive = false end
+  return { readOnlyHint = row[1], destructiveHint = destructive, idempotentHint = row[3], openWorldHint = open }
+end
+
+local function resolve(part, env)
+  if type(part) == "function" then return part(env) end
+  return part
+end
+
+local function load_all()
+  local dir = assert(package.searchpath("demilune.tools", package.path)):match "^(.*)/"
+  local names = {}
+  for _, file in ipairs(assert(core.fs.list(dir))) do
+    local name = file:match "^([%l_]+)%.lua$"
+    if name and name ~= "init" and name ~= "shape" then names[#names + 1] = name end
+  end
+  local list = {}
+  for _, name in ipairs(names) do list[#list + 1] = require("demilune.tools." .. name) end
+  table.sort(list, function(a, b) return a.order < b.order end)
+  return list
+end
+
+--- The tools as configured: a list in order, and the same by name. Each entry has `definition` (what clients see, newest
+--- revision), `input` (for checking) and `handler`.
+---@param env table  see app.lua: provider_ids, default_provider, templates, languages, has_network, annotations, output
+---@return table[] list
+---@return table<string, table> by_name
+function tools.build(env)
+  local list, by_name = {}, {}
+  for _, tool in ipairs(load_all()) do
+    local input, output = resolve(tool.input, env), shape.with_note(resolve(tool.output, env))
+    local entry = {
+      name = tool.name, tool = tool, input = input, handler = tool.handler,
+      definition = {
+        name = tool.name, title = tool.title, description = resolve(tool.description, env),
+        inputSchema = schema.public(input), outputSchema = schema.public(output), annotations = annotations(tool, env),
+      },
+    }
+    list[#list + 1] = entry
+    by_name[tool.name] = entry
+  end
+  return list, by_name
+end
+
+return tools

@@ -1,0 +1,36 @@
+--- list_sandboxes: what the account has, as metadata.
+local json = require("demilune.core").json
+local metadata = require "demilune.metadata"
+local shape = require "demilune.tools.shape"
+
+local STATUSES = { "creating", "running", "paused", "stopping", "stopped", "error" }
+
+return {
+  name = "list_sandboxes",
+  title = "List sandboxes",
+  order = 8,
+  effect = "read",
+  description = "List sandboxes of a provider's account, newest first, this server's and others'. Nothing is created, used"
+    .. " or renewed. Raise offset for the next page; there is no total.",
+  input = function(env)
+    return shape.input {
+      status = { type = "string", enum = STATUSES },
+      limit = shape.integer(1, 100, 100),
+      offset = { type = "integer", minimum = 0, default = 0 },
+      provider = { type = "string", enum = env.provider_ids },
+      region = { type = "string", minLength = 1, bytes = 256 },
+    }
+  end,
+  output = shape.output {
+    { "sandboxes", shape.output(shape.METADATA) }, "limit integer", "offset integer",
+  },
+  handler = function(call, args)
+    local provider = call.app:provider(args.provider)
+    local infos = provider:list {
+      status = args.status, limit = args.limit, offset = args.offset, region = args.region, owner = call:tenant(provider),
+    }
+    local sandboxes = json.array {}
+    for i, info in ipairs(infos) do sandboxes[i] = metadata.public(call.app, provider, info) end
+    return { sandboxes = sandboxes, limit = args.limit, offset = args.offset }
+  end,
+}

@@ -1,0 +1,35 @@
+--- run_code: a program in one of the languages that the sandbox has.
+local interpreters = require "demilune.interpreters"
+local outcome = require "demilune.outcome"
+local shape = require "demilune.tools.shape"
+
+return {
+  name = "run_code",
+  title = "Run code",
+  order = 2,
+  effect = "execute",
+  description = function(env)
+    return "Run a program and return its output and the files it made. Each call is a new process: variables and imports"
+      .. " do not carry over, files do. `timeout` (seconds) is for this run only. For shell commands use run_command; for"
+      .. " work over a minute, start_background_task. Languages: " .. table.concat(env.languages, ", ")
+      .. ", where the sandbox has them."
+  end,
+  input = shape.input({
+    code = shape.code(),
+    language = { type = "string", enum = interpreters.NAMES, default = "python" },
+    sandbox_id = shape.sandbox_id(),
+    timeout = shape.seconds(30),
+  }, { "code" }),
+  output = shape.output(shape.acted {
+    "result string|null",
+    { "output_files", shape.output { "name string", "path string", "size integer", "mime string" } },
+    table.unpack(shape.OUTCOME),
+  }),
+  handler = function(call, args)
+    local sandbox, created = call:use(args.sandbox_id, { creates = true, work_s = args.timeout })
+    local run, files = interpreters.run(call, sandbox, args.language, args.code, args.timeout)
+    local result = outcome.result(call, sandbox, run, created)
+    result.output_files = files
+    return result
+  end,
+}

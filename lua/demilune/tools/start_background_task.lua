@@ -1,0 +1,23 @@
+--- start_background_task: a command that goes on while the agent does other things.
+local shape = require "demilune.tools.shape"
+
+return {
+  name = "start_background_task",
+  title = "Start a background task",
+  order = 11,
+  effect = "execute",
+  description = "Start a shell command and return at once with a task_id: for servers, builds and anything over a minute."
+    .. " Ask with get_background_task, stop with cancel_background_task. Ends after `timeout` seconds, and with its"
+    .. " sandbox, which is kept alive that long. Output stays in files in the sandbox. Starts a sandbox when there is none.",
+  input = shape.input({
+    command = shape.code(), sandbox_id = shape.sandbox_id(), cwd = shape.path(), timeout = shape.seconds(3600),
+  }, { "command" }),
+  output = shape.output(shape.acted { "task_id string", "status string", "started_at string" }),
+  handler = function(call, args)
+    local sandbox, created = call:use(args.sandbox_id, { creates = true, work_s = args.timeout, must_live = true })
+    local task = call.app.background:start(call, sandbox, args)
+    return {
+      sandbox_id = sandbox.public_id, created = created, task_id = task.id, status = "running", started_at = task.started_at,
+    }
+  end,
+}
