@@ -62,15 +62,11 @@ function Call:line_reporter()
   return reporter and function(line) reporter:line(line) end
 end
 
-local function fill_nulls(result, output)
-  for _, name in ipairs(output.required or {}) do
+local function finish(call, result)
+  for _, name in ipairs(call.tool.output.nulls) do
     if result[name] == nil then result[name] = json.null end
   end
   return result
-end
-
-local function finish(call, result)
-  return fill_nulls(result, call.tool.definition.outputSchema)
 end
 
 local function work(call, arguments)

@@ -1,15 +1,15 @@
 --- schema.lua - the arguments of tools: checked before anything happens, named but never repeated.
 --
 -- The tools use a small part of JSON Schema (2020-12): objects of strings, integers, enums and string maps. Beside the
--- standard keys a property may hold ours, which are not published: `bytes` (largest length of a string in bytes) and
--- `check` (a function that returns what was expected instead).
+-- standard keys a property may hold ours, which are not published: `bytes` (largest length of a string in bytes),
+-- `is_filled` (an empty string is refused) and `check` (a function that returns what was expected instead).
 local errors = require "demilune.errors"
 local json = require("demilune.core").json
 
 local schema = {}
 
 local NAME_SHOWN_BYTES = 64
-local PRIVATE = { bytes = true, check = true }
+local PRIVATE = { bytes = true, check = true, is_filled = true, nulls = true }
 
 --- The schema as clients see it: without our private keys.
 ---@param node table
@@ -43,7 +43,7 @@ function schema.expected(property)
     return ("integer of at least %d"):format(property.minimum)
   elseif property.type == "string" then
     local most = property.bytes and ("of at most %d bytes"):format(property.bytes)
-    if property.minLength then return "string that is not empty" .. (most and ", " .. most or "") end
+    if property.minLength or property.is_filled then return "string that is not empty" .. (most and ", " .. most or "") end
     return "string" .. (most and " " .. most or "")
   elseif property.type == "object" then
     return "object of strings"
@@ -63,7 +63,7 @@ end
 
 local function check_string(name, property, value)
   if type(value) ~= "string" then refuse(name, property) end
-  if property.minLength and #value < property.minLength then refuse(name, property) end
+  if value == "" and (property.minLength or property.is_filled) then refuse(name, property) end
   if property.bytes and #value > property.bytes then refuse(name, property) end
   if value:find("\0", 1, true) then
     refuse(name, property, { expected = "string without NUL", message = name .. " must not contain NUL." })

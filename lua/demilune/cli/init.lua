@@ -86,7 +86,7 @@ return function(args)
     return 0
   end
   if not KNOWN[name] then
-    local near = require("demilune.nearest").find(name, NAMES)
+    local near = require("demilune.nearest").of(name, NAMES)
     say(("there is no command %s%s; see demilune --help"):format(name, near and (", perhaps " .. near) or ""))
     return 2
   end

@@ -6,7 +6,7 @@ return {
   title = "Stop a background task",
   order = 13,
   effect = "destroy",
-  description = "Stop a background task and everything it started: first politely, after two seconds by force. A finished"
+  description = "Stop a background task and all it started: politely, after two seconds by force. A finished"
     .. " task stays as it ended. The sandbox goes on; to end that too use kill_sandbox.",
   input = shape.input({ task_id = shape.id() }, { "task_id" }),
   output = shape.output { "task_id string", "sandbox_id string", "status string", "success boolean" },

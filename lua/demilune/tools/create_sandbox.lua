@@ -25,15 +25,15 @@ return {
   title = "Create a sandbox",
   order = 1,
   effect = "create",
-  description = "Create a fresh sandbox and make it the default for calls without sandbox_id. Not needed before"
-    .. " run_command or run_code, which create one by themselves; use it for another template, size, lifetime or"
-    .. " environment. `timeout` is the sandbox's lifetime in seconds; its files end with it.",
+  description = "Create a fresh sandbox and make it the default. Not needed before run_command or run_code, which"
+    .. " create one by themselves; use it for another template, size, lifetime or environment. `timeout` is the"
+    .. " sandbox's lifetime in seconds; its files end with it.",
   input = function(env)
     return shape.input {
-      template = { type = "string", minLength = 1, bytes = 256, description = "Configured: " .. env.template_names .. "." },
+      template = { type = "string", bytes = 256, is_filled = true, description = "Configured: " .. env.template_names .. "." },
       timeout = { type = "integer", minimum = 1, maximum = env.max_lifetime },
       envs = { type = "object", additionalProperties = { type = "string" }, check = check_envs },
-      region = { type = "string", minLength = 1, bytes = 256 },
+      region = { type = "string", bytes = 256, is_filled = true },
       cpu = { type = "integer", minimum = 1, description = "cores" },
       memory = { type = "integer", minimum = 1, description = "MB" },
       provider = { type = "string", enum = env.provider_ids },

@@ -20,9 +20,7 @@ return {
     "stderr string|null", "stdout_next_offset integer|null", "stderr_next_offset integer|null",
     "stdout_truncated boolean|null", "stderr_truncated boolean|null", "stdout_path string|null", "stderr_path string|null",
     "started_at string|null", "finished_at string|null",
-    { "tasks", shape.output {
-      "task_id string", "sandbox_id string", "status string", "command string", "started_at string",
-    }, optional = true },
+    { "tasks", { type = "object" }, optional = true },
   },
   handler = function(call, args)
     if args.task_id then return call.app.background:look(call, args) end

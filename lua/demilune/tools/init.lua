@@ -71,7 +71,7 @@ function tools.build(env)
   for _, tool in ipairs(load_all()) do
     local input, output = resolve(tool.input, env), shape.with_note(resolve(tool.output, env))
     local entry = {
-      name = tool.name, tool = tool, input = input, handler = tool.handler,
+      name = tool.name, tool = tool, input = input, output = output, handler = tool.handler,
       definition = {
         name = tool.name, title = tool.title, description = resolve(tool.description, env),
         inputSchema = schema.public(input), outputSchema = schema.public(output), annotations = annotations(tool, env),

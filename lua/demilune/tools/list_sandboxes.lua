@@ -10,19 +10,19 @@ return {
   title = "List sandboxes",
   order = 8,
   effect = "read",
-  description = "List sandboxes of a provider's account, newest first, this server's and others'. Nothing is created, used"
-    .. " or renewed. Raise offset for the next page; there is no total.",
+  description = "List a provider's sandboxes, newest first, this server's and others'. Nothing is created or renewed."
+    .. " Raise offset for the next page.",
   input = function(env)
     return shape.input {
       status = { type = "string", enum = STATUSES },
       limit = shape.integer(1, 100, 100),
       offset = { type = "integer", minimum = 0, default = 0 },
       provider = { type = "string", enum = env.provider_ids },
-      region = { type = "string", minLength = 1, bytes = 256 },
+      region = { type = "string", bytes = 256, is_filled = true },
     }
   end,
   output = shape.output {
-    { "sandboxes", shape.output(shape.METADATA) }, "limit integer", "offset integer",
+    { "sandboxes", { type = "object" } }, "limit integer", "offset integer",
   },
   handler = function(call, args)
     local provider = call.app:provider(args.provider)

@@ -10,8 +10,8 @@ return {
   effect = "execute",
   description = function(env)
     return "Run a program and return its output and the files it made. Each call is a new process: variables and imports"
-      .. " do not carry over, files do. `timeout` (seconds) is for this run only. For shell commands use run_command; for"
-      .. " work over a minute, start_background_task. Languages: " .. table.concat(env.languages, ", ")
+      .. " do not carry over, files do. `timeout` (seconds) is for this run only. For shell commands use run_command; over a"
+      .. " minute, start_background_task. Languages: " .. table.concat(env.languages, ", ")
       .. ", where the sandbox has them."
   end,
   input = shape.input({

@@ -23,19 +23,19 @@ end
 --- An id of ours.
 ---@return table
 function shape.id()
-  return { type = "string", minLength = 1, bytes = ID_BYTES }
+  return { type = "string", bytes = ID_BYTES, is_filled = true }
 end
 
 --- A path in a sandbox.
 ---@return table
 function shape.path()
-  return { type = "string", minLength = 1, bytes = PATH_BYTES }
+  return { type = "string", bytes = PATH_BYTES, is_filled = true }
 end
 
 --- A command or a program.
 ---@return table
 function shape.code()
-  return { type = "string", minLength = 1, bytes = TEXT_BYTES }
+  return { type = "string", bytes = TEXT_BYTES, is_filled = true }
 end
 
 --- An integer within bounds.
@@ -62,22 +62,26 @@ local function property(spec)
 end
 
 --- An output schema from lines like "exit_code integer|null"; a leading "+" makes a property optional; a table
---- { "files", item_schema } is an array.
+--- { "files", item_schema } is an array. `required` names those that are never null; `nulls`, which is not published, the
+--- others: what a handler leaves out of them becomes null.
 ---@param fields (string|table)[]
 ---@return table
 function shape.output(fields)
-  local out = { type = "object", properties = {}, required = {} }
+  local out = { type = "object", properties = {}, required = {}, nulls = {} }
   for _, field in ipairs(fields) do
     local name, node, optional
     if type(field) == "table" then
       name, node, optional = field[1], { type = "array", items = field[2] }, field.optional
+      node.items.required = nil -- the list of tools has a budget of bytes
     else
       local mark, key, spec = field:match "^(%+?)(%S+) (%S+)$"
       name, node, optional = key, property(spec), mark == "+"
     end
     out.properties[name] = node
-    if not optional then out.required[#out.required + 1] = name end
+    local list = type(node.type) == "table" and out.nulls or out.required
+    if not optional then list[#list + 1] = name end
   end
+  if #out.required == 0 then out.required = nil end
   return out
 end
 

@@ -1,0 +1,185 @@
+--- config.lua - the operator's configuration: where it is, read, checked, with every default in it.
+--
+-- A Lua file, because operators compute things (`os.getenv`, a loop over templates); what it
+-- returns is checked like any foreign data. Every failure is one line,
+-- `FILE:LINE: what is wrong; the way out`; about the file as a whole, without a line.
+local check = require "demilune.config.check"
+local chunk = require "demilune.config.chunk"
+local core = require "demilune.core"
+local keys = require "demilune.config.keys"
+local settle = require "demilune.config.settle"
+
+local config = {}
+
+local FILE_BYTES_MAX = 1 << 20
+local MESSAGE_BYTES_MAX = 500
+
+--- The levels that log.level and --log-level take.
+---@type string[]
+config.log_levels = keys.log_levels
+
+---@class demilune.config.Template
+---@field disk integer    MB of /home/user
+---@field memory integer  MB
+---@field cpu number      cores
+---@field pids integer
+---@field network string  "none"
+---@field home string     "tmpfs"
+---@field ro_binds table  empty
+---@field env table<string, string>
+---@field explicit table<string, true>  the keys that the file names; the others are defaults
+
+---@class demilune.config.Provider
+---@field id string
+---@field type string     "local"
+---@field lifetime integer      seconds
+---@field max_lifetime integer  seconds, from creation
+---@field tenancy string  "account" or "principal"
+---@field templates table<string, demilune.config.Template>  at least one
+
+---@class demilune.Config
+---@field path? string  the file; nil for the defaults
+---@field dir string    the folder that its relative paths are relative to
+---@field default_provider string  the id of one of the providers
+---@field providers demilune.config.Provider[]  at least one
+---@field output table<string, integer>  stdout, stderr, read_file, list_files, download_file
+---@field limits { message: integer, tasks: integer }  message in MB
+---@field default_sandbox string  "on" or "off"
+---@field keep_on_exit boolean
+---@field adopt_by_use boolean
+---@field nonzero_exit_is_error boolean
+---@field annotations string  "strict" or "sandboxed"
+---@field log { level: string, file: string? }  file with the folder in front
+
+local ABSENT = "there is no such file"
+local READ_FAULTS = {
+  file_not_found = ABSENT,
+  not_a_directory = ABSENT, -- a file stands where a folder of the path should
+  is_directory = "it is a folder, not a file",
+  file_permission = "it may not be read by this user",
+  too_large = "it has more than 1 MB",
+  unsupported = "it is not an ordinary file",
+}
+
+--- One line of printable UTF-8.
+local function one_line(text)
+  text = text:gsub("%c+", " ")
+  if not utf8.len(text) then text = text:gsub("[\128-\255]", "?") end
+  if #text <= MESSAGE_BYTES_MAX then return text end
+  local stop = MESSAGE_BYTES_MAX
+  while text:find("^[\128-\191]", stop + 1) do stop = stop - 1 end
+  return text:sub(1, stop) .. "…"
+end
+
+local function message_at(path, line, text)
+  return ("%s:%d: %s"):format(one_line(path), line, one_line(text))
+end
+
+--- The fault that stands first in the file.
+local function first_fault(path, text, faults)
+  local source = require "demilune.config.source"
+  local tokens = source.tokens(text)
+  local best, best_line
+  for _, fault in ipairs(faults) do
+    local line = source.line_of(tokens, fault.path)
+    if not best or line < best_line or (line == best_line and fault.text < best.text) then
+      best, best_line = fault, line
+    end
+  end
+  return message_at(path, best_line, best.text)
+end
+
+local function variable(name)
+  local value = core.sys.env(name)
+  return value ~= "" and value or nil
+end
+
+--- A variable that names a folder. XDG Base Directory Specification: relative ones are ignored.
+local function folder_from(name)
+  local value = variable(name)
+  return value and value:sub(1, 1) == "/" and value or nil
+end
+
+--- The file that nobody named: nil when there is no home.
+local function usual_path()
+  local base = folder_from "XDG_CONFIG_HOME"
+  if not base then
+    local home = folder_from "HOME" or core.sys.home()
+    base = home and home .. "/.config"
+  end
+  return base and base .. "/demilune/demilune.lua"
+end
+
+--- Checks what a file returned.
+local function checked(given)
+  local filled, faults = check.run(given, keys.root)
+  if #faults == 0 then faults = settle.run(filled, given) end
+  return filled, faults
+end
+
+--- The text of a file, or nil, one line, and whether it is that there is no such file.
+local function read(path, way_out)
+  local text, err = core.fs.read(path, FILE_BYTES_MAX)
+  -- As luaL_loadfile does: a byte order mark and a first line that starts with # are no Lua.
+  if text then return (text:gsub("^\xEF\xBB\xBF", ""):gsub("^#[^\n]*", "")) end
+  local fault = READ_FAULTS[err.category] or "it cannot be read"
+  return nil, one_line(path .. ": " .. fault .. "; " .. way_out), fault == ABSENT
+end
+
+local function from_text(path, text)
+  local given, fault = chunk.run(text)
+  if not given then
+    local source = require "demilune.config.source"
+    local line = fault.line or source.line_of(source.tokens(text), {})
+    return nil, message_at(path, line, fault.text)
+  end
+  local filled, faults = checked(given)
+  if #faults > 0 then return nil, first_fault(path, text, faults) end
+  filled.path = path
+  filled.dir = path:match "^(.*)/[^/]*$" or "."
+  if filled.dir == "" then filled.dir = "/" end
+  if filled.log.file then filled.log.file = config.resolve(filled, filled.log.file) end
+  return filled
+end
+
+--- A path of the configuration as the program opens it: a relative one is relative to the file.
+---@param loaded demilune.Config
+---@param path string
+---@return string
+function config.resolve(loaded, path)
+  if path:sub(1, 1) == "/" then return path end
+  return (loaded.dir == "/" and "" or loaded.dir) .. "/" .. path
+end
+
+--- The configuration of a program that was given none.
+---@return demilune.Config
+function config.defaults()
+  local filled, faults = checked {}
+  assert(#faults == 0, "the defaults are valid")
+  filled.dir = "."
+  return filled
+end
+
+--- Loads the configuration: `path`, else $DEMILUNE_CONFIG, else the usual file where it exists,
+--- else the defaults. A file that was named must be there.
+---@param path? string  the value of --config
+---@return demilune.Config? config
+---@return string? message  one line
+function config.load(path)
+  assert(path == nil or type(path) == "string", "a path, or nil")
+  local way_out = "name another file with --config, or leave the option out"
+  local is_named = true
+  if not path then
+    path, way_out = variable "DEMILUNE_CONFIG", "change or unset $DEMILUNE_CONFIG, which names it"
+  end
+  if not path then
+    path, way_out, is_named = usual_path(), "mend or remove it", false
+  end
+  if not path then return config.defaults() end
+  local text, message, is_absent = read(path, way_out)
+  if text then return from_text(path, text) end
+  if is_absent and not is_named then return config.defaults() end
+  return nil, message
+end
+
+return config

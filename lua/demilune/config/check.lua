@@ -1,0 +1,222 @@
+--- check.lua - holds a value against the shapes of keys.lua: finds every fault, fills in defaults.
+--
+-- The value is what an operator's file returned, so it may be any Lua value: tables are walked by
+-- `next` and `rawget`, never through metamethods, and only as deep as the shapes go. Messages name
+-- keys and never repeat values, which may be secrets.
+local keys = require "demilune.config.keys"
+local nearest = require "demilune.nearest"
+local words = require "demilune.config.words"
+
+local check = {}
+
+local FAULTS_MAX = 100
+
+---@class demilune.config.Fault
+---@field path (string|integer)[]  the keys from the outermost table to the fault
+---@field text string  "what is wrong; the way out"
+
+local Walk = {}
+Walk.__index = Walk
+
+--- Notes a fault at the present path, or at `key` in it. `text` has one %s for the name of the key.
+function Walk:fault(text, key)
+  if #self.faults >= FAULTS_MAX then return end
+  local path = table.move(self.path, 1, #self.path, 1, {})
+  if key ~= nil then path[#path + 1] = key end
+  local name = words.path(path):gsub("%%", "%%%%")
+  self.faults[#self.faults + 1] = { path = path, text = (text:gsub("%%s", name, 1)) }
+end
+
+function Walk:inside(key, value, shape)
+  self.path[#self.path + 1] = key
+  local filled = self:value(value, shape)
+  self.path[#self.path] = nil
+  return filled
+end
+
+function Walk:wrong(shape, value, wrong_type)
+  local found = wrong_type and ", not a " .. type(value) or ""
+  self:fault("%s must be " .. words.expected(shape) .. found .. "; " .. words.way_out(shape, value))
+end
+
+local CHECKS = {}
+
+function CHECKS.integer(walk, value, shape)
+  if type(value) ~= "number" then return walk:wrong(shape, value, true) end
+  local whole = math.tointeger(value)
+  if not whole or whole < shape.min or whole > shape.max then return walk:wrong(shape, value) end
+  return whole
+end
+
+function CHECKS.number(walk, value, shape)
+  if type(value) ~= "number" then return walk:wrong(shape, value, true) end
+  -- Written so that NaN fails too.
+  if not (value >= shape.min and value <= shape.max) then return walk:wrong(shape, value) end
+  return value
+end
+
+function CHECKS.string(walk, value, shape)
+  if type(value) ~= "string" then return walk:wrong(shape, value, true) end
+  local is_text = #value <= shape.max and utf8.len(value) and not value:find("\0", 1, true)
+  if not is_text or not value:find(shape.pattern or "") then return walk:wrong(shape, value) end
+  return value
+end
+
+function CHECKS.boolean(walk, value, shape)
+  if type(value) ~= "boolean" then return walk:wrong(shape, value, true) end
+  return value
+end
+
+function CHECKS.choice(walk, value, shape)
+  for _, one in ipairs(shape.choices) do
+    if rawequal(value, one) then return value end
+  end
+  for _, one in ipairs(shape.later or {}) do
+    if rawequal(value, one) then
+      local text = '%%s = "%s" is not served by this version yet; write %s'
+      return walk:fault(text:format(one, words.choices(shape.choices)))
+    end
+  end
+  return walk:wrong(shape, value, type(value) ~= "string")
+end
+
+function CHECKS.later(walk)
+  walk:fault "%s is not served by this version yet; leave it out"
+end
+
+--- A table that a later version fills and this one takes only empty.
+function CHECKS.nothing(walk, value, shape)
+  if type(value) == "table" and next(value) == nil then return {} end
+  walk:fault "%s must be empty, because this version does not serve it yet; leave it out"
+end
+
+--- Where else a key of this name stands; for keys at the wrong level.
+local function other_place(name)
+  local places = {
+    { "the outermost table", keys.root },
+    { "a provider", keys.provider },
+    { "a template", keys.template },
+    { "output", keys.root.fields.output },
+    { "limits", keys.root.fields.limits },
+    { "log", keys.root.fields.log },
+  }
+  for _, place in ipairs(places) do
+    if place[2].fields[name] then return place[1] end
+  end
+end
+
+--- The fields in the order of their names, so that the same file gives the same faults.
+local function sorted_fields(shape)
+  local names = {}
+  for name in next, shape.fields do names[#names + 1] = name end
+  table.sort(names)
+  return names
+end
+
+--- Keys of a table that are no fields, likewise.
+local function strange_keys(value, shape)
+  local strange = {}
+  for key in next, value do
+    if not shape.fields[key] then strange[#strange + 1] = key end
+  end
+  table.sort(strange, function(a, b) return words.key(a) < words.key(b) end)
+  return strange
+end
+
+function Walk:unknown(key, shape)
+  if type(key) ~= "string" then
+    return self:fault("%s has no name; write it as key = value", key)
+  end
+  local names = sorted_fields(shape)
+  local elsewhere, near = other_place(key), nearest.of(key, names)
+  if elsewhere then
+    return self:fault("%s does not stand here; it belongs in " .. elsewhere, key)
+  end
+  if near then return self:fault("%s is not a key; did you mean `" .. near .. "`?", key) end
+  self:fault("%s is not a key; leave it out, or write one of " .. table.concat(names, ", "), key)
+end
+
+function CHECKS.record(walk, value, shape)
+  if type(value) ~= "table" then return walk:wrong(shape, value, true) end
+  local filled = {}
+  local first = shape.decides
+  if first and rawget(value, first) ~= nil then
+    filled[first] = walk:inside(first, rawget(value, first), shape.fields[first])
+    if filled[first] == nil then return nil end
+  end
+  for _, name in ipairs(shape.required or {}) do
+    if rawget(value, name) == nil then walk:fault("%s has no `" .. name .. "`; write one") end
+  end
+  for _, key in ipairs(strange_keys(value, shape)) do walk:unknown(key, shape) end
+  for _, name in ipairs(sorted_fields(shape)) do
+    local field, given = shape.fields[name], rawget(value, name)
+    if given == nil then given = field.default end
+    if given ~= nil and name ~= first then filled[name] = walk:inside(name, given, field) end
+  end
+  return filled
+end
+
+function Walk:has_wrong_size(count, shape)
+  if count == 0 and shape.is_filled then
+    self:fault "%s is empty; leave it out for the default"
+  elseif count > shape.max then
+    self:fault("%s has more than " .. shape.max .. " entries; shorten it")
+  else
+    return false
+  end
+  return true
+end
+
+function CHECKS.list(walk, value, shape)
+  if type(value) ~= "table" then return walk:wrong(shape, value, true) end
+  local count = 0
+  for key in next, value do
+    if math.type(key) ~= "integer" then
+      return walk:fault("%s is a key in a list; put each entry in braces of its own", key)
+    end
+    count = count + 1
+  end
+  local filled = {}
+  if walk:has_wrong_size(count, shape) then return filled end
+  for i = 1, count do
+    if rawget(value, i) == nil then
+      return walk:fault("%s has a gap; give entry " .. i .. " a value")
+    end
+    filled[i] = walk:inside(i, rawget(value, i), shape.of)
+  end
+  return filled
+end
+
+function CHECKS.map(walk, value, shape)
+  if type(value) ~= "table" then return walk:wrong(shape, value, true) end
+  local names, filled = {}, {}
+  for key in next, value do
+    if type(key) == "string" and #key <= shape.name_max and key:find(shape.name) then
+      names[#names + 1] = key
+    else
+      walk:fault(("%%s is not a name that can stand here; write %s, at most %d bytes"):format(
+        shape.name_words, shape.name_max), key)
+    end
+  end
+  local count = next(value) == nil and 0 or math.max(1, #names)
+  if walk:has_wrong_size(count, shape) then return filled end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    filled[name] = walk:inside(name, rawget(value, name), shape.of)
+  end
+  return filled
+end
+
+function Walk:value(value, shape) return CHECKS[shape.kind](self, value, shape) end
+
+--- Checks a whole value. Where there are faults, `filled` has holes.
+---@param value any
+---@param shape demilune.config.Shape
+---@return any filled  a fresh copy with the defaults in it
+---@return demilune.config.Fault[] faults  at most 100, in no order of the file
+function check.run(value, shape)
+  local walk = setmetatable({ path = {}, faults = {} }, Walk)
+  return walk:value(value, shape), walk.faults
+end
+
+return check

@@ -1,0 +1,152 @@
+--- keys.lua - every key of the configuration: its type, range and default. Data only.
+--
+-- docs/configuration.md is checked against this table. A key of kind "later" belongs to the
+-- contract and is not served by this version: it is refused by name, because one that is quietly
+-- ignored (a `policy`) would leave open what its writer thinks is shut.
+
+---@class demilune.config.Shape
+---@field kind string  integer, number, string, boolean, choice, record, list, map, nothing, later
+---@field default any   what an absent key becomes; nil for none
+---@field min? number
+---@field max? number   of a number; bytes of a string; entries of a list or map
+---@field pattern? string  what a string must match
+---@field name? string  what the keys of a map must match
+---@field name_words? string  that in words
+---@field name_max? integer  bytes of a key of a map
+---@field words? string what must stand there, for messages; else made from the rest
+---@field of? demilune.config.Shape  the entries of a list or map
+---@field fields? table<string, demilune.config.Shape>
+---@field required? string[]  fields that must be there
+---@field decides? string     the field that says what the others mean, so it is checked first
+---@field choices? string[]   what a choice may be
+---@field later? string[]     values of the contract that this version does not serve yet
+---@field is_filled? boolean  a list or map that must not be empty
+
+local keys = {}
+
+local PATH_BYTES_MAX = 4096
+local NAME_BYTES_MAX = 64
+local VALUE_BYTES_MAX = 32768
+local MB_MAX = 1 << 20
+local DAY_S = 86400
+
+local LATER = { kind = "later" }
+
+local function integer(min, max, default)
+  return { kind = "integer", min = min, max = max, default = default }
+end
+
+local function flag(default) return { kind = "boolean", default = default } end
+
+local function choice(default, choices)
+  return { kind = "choice", choices = choices, default = default }
+end
+
+--- A choice with one value in this version; `later` are the values that others have.
+local function only(value, later, default)
+  return { kind = "choice", choices = { value }, later = later, default = default }
+end
+
+local function record(fields)
+  -- An absent record is one with nothing in it, so that its own defaults are filled in.
+  return { kind = "record", fields = fields, default = {} }
+end
+
+local environment = {
+  kind = "map",
+  max = 256,
+  name = "^[%a_][%w_]*$",
+  name_max = 256,
+  name_words = "a letter or _, then letters, digits and _",
+  of = { kind = "string", max = VALUE_BYTES_MAX },
+  default = {},
+}
+
+--- What a sandbox made from a template of a local provider has.
+keys.template = record {
+  disk = integer(16, MB_MAX, 1024),
+  memory = integer(64, MB_MAX, 1024),
+  cpu = { kind = "number", min = 0.1, max = 256, default = 2 },
+  pids = integer(16, 65536, 256),
+  network = only("none", { "host", "provider" }, "none"),
+  home = only("tmpfs", { "disk" }, "tmpfs"),
+  ro_binds = { kind = "nothing", default = {} },
+  env = environment,
+}
+
+keys.provider = {
+  kind = "record",
+  required = { "id", "type" },
+  decides = "type",
+  fields = {
+    id = {
+      kind = "string",
+      max = NAME_BYTES_MAX,
+      pattern = "^%l[%l%d_-]*$",
+      words = "a name of small letters, digits, _ and - that begins with a letter",
+    },
+    type = only("local", { "e2b", "veryfront" }),
+    lifetime = integer(1, DAY_S, 3600),
+    max_lifetime = integer(1, DAY_S, DAY_S),
+    tenancy = choice("account", { "account", "principal" }),
+    templates = {
+      kind = "map",
+      max = 64,
+      name = "^[%w][%w_.-]*$",
+      name_max = NAME_BYTES_MAX,
+      name_words = "a letter or digit, then letters, digits, _, . and -",
+      of = keys.template,
+      is_filled = true,
+    },
+    preset = LATER,
+    api_url = LATER,
+    sandbox_url = LATER,
+    domain = LATER,
+    region = LATER,
+    project = LATER,
+    credential = LATER,
+    auto_resume = LATER,
+    max_requests = LATER,
+  },
+}
+
+keys.log_levels = { "debug", "info", "warn", "error", "off" }
+
+keys.root = record {
+  default_provider = { kind = "string", max = NAME_BYTES_MAX, words = "the id of a provider" },
+  providers = { kind = "list", max = 16, of = keys.provider, is_filled = true },
+  output = record {
+    stdout = integer(1024, MB_MAX, 16384),
+    stderr = integer(1024, MB_MAX, 8192),
+    read_file = integer(1, MB_MAX, 32768),
+    list_files = integer(1, 2000, 200),
+    download_file = integer(1, 4 * MB_MAX, 24576),
+  },
+  limits = record {
+    message = integer(1, 64, 16),
+    tasks = integer(1, 256, 16),
+  },
+  default_sandbox = choice("on", { "on", "off" }),
+  keep_on_exit = flag(false),
+  adopt_by_use = flag(false),
+  nonzero_exit_is_error = flag(false),
+  annotations = choice("strict", { "strict", "sandboxed" }),
+  log = record {
+    level = choice("info", keys.log_levels),
+    file = {
+      kind = "string",
+      max = PATH_BYTES_MAX,
+      pattern = "^[^~]",
+      words = "a path that does not begin with ~",
+    },
+  },
+  policy = LATER,
+  audit = LATER,
+  http = LATER,
+  credentials = LATER,
+  vault = LATER,
+  tools = LATER,
+  provider_path = LATER,
+}
+
+return keys

@@ -1,0 +1,71 @@
+--- docs/configuration.md says of every key what the table of keys says.
+
+local keys = require "demilune.config.keys"
+local sources = require "spec.support.sources"
+local support = require "spec.config.support"
+local words = require "demilune.config.words"
+
+local PAGE = "docs/configuration.md"
+
+local function takes(shape)
+  if shape.kind == "nothing" then return "nothing yet: an empty list" end
+  local text = words.expected(shape)
+  if not shape.max or shape.min or shape.kind == "string" then return text end
+  return ("%s of %s%d entries"):format(text, shape.is_filled and "1 to " or "at most ", shape.max)
+end
+
+local function default(shape)
+  if shape.default == nil then return "–" end
+  if type(shape.default) == "table" then return "{}" end
+  return type(shape.default) == "string" and '"' .. shape.default .. '"' or tostring(shape.default)
+end
+
+--- Collects { [path] = "takes | default" } for what is served and a set of what is not.
+local function collect(path, shape, rows, later)
+  if shape.kind == "later" then
+    later[#later + 1] = path
+  elseif shape.kind ~= "record" then
+    rows[path] = takes(shape) .. " | " .. default(shape)
+  end
+  for name, field in pairs(shape.fields or {}) do
+    collect(path == "" and name or path .. "." .. name, field, rows, later)
+  end
+  if shape.of then collect(path .. (shape.kind == "list" and "[]" or ".NAME"), shape.of, rows, later) end
+end
+
+--- The first three cells of the page's rows, by key.
+local function page_rows()
+  local rows = {}
+  for line in sources.read(PAGE):gmatch("[^\n]+") do
+    local key, expected, value = line:match("^| `([^`]+)` | (.-) | (.-) |")
+    if key then rows[key] = expected .. " | " .. value end
+  end
+  return rows
+end
+
+describe(PAGE, function()
+  local rows, later = {}, {}
+  collect("", keys.root, rows, later)
+
+  it("has a row for every key that is served, with what it takes and its default", function()
+    assert.is_true(next(rows) ~= nil)
+    assert.are.same(rows, page_rows())
+  end)
+
+  it("names every key that is not served yet", function()
+    local chapter = sources.read(PAGE):match("\n## Keys that this version does not serve yet\n(.*)$")
+    assert.is_true(#later > 10)
+    for _, path in ipairs(later) do
+      assert.truthy(chapter:find("`" .. path:match("[%w_]+$") .. "`", 1, true), path)
+    end
+  end)
+
+  it("shows an example that loads", function()
+    local examples = 0
+    for text in sources.read(PAGE):gmatch("\n```lua\n(.-)```") do
+      assert(support.load(text))
+      examples = examples + 1
+    end
+    assert.are.equal(1, examples)
+  end)
+end)
