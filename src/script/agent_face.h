@@ -81,9 +81,10 @@ dml_agent_face *dml_agent_face_new(lua_State *L, dml_agent_channel *channel, con
 /* Sends face->fields as a request and yields until `reading` wakes with `push`; or pushes nil, err at once. */
 int dml_agent_face_ask(lua_State *L, dml_agent_face *face, const dml_agent_stream_ops *ops, dml_frame_type type,
                        dml_wait_push push);
-/* Yields on `waiter`; timeout_ms < 0: no deadline. A cancel drops only the wait. */
-int dml_agent_face_wait(lua_State *L, dml_agent_face *face, dml_agent_waiter *waiter, dml_wait_push push,
-                        double timeout_ms);
+/* Makes the running task wait on `waiter`, to be followed by dml_wait_yield; timeout_ms < 0: no deadline. A cancel drops
+ * only the wait, and what was to be written. Raises where a task cannot wait; so take `out` only afterwards. */
+void dml_agent_face_begin_wait(lua_State *L, dml_agent_face *face, dml_agent_waiter *waiter, dml_wait_push push,
+                               double timeout_ms);
 /* Wakes whoever waits there; the push is called later, with the face. */
 void dml_agent_face_wake(dml_agent_waiter *waiter);
 /* Sends DROP if the stream is open and releases what was received. Twice is fine. */
@@ -105,6 +106,8 @@ dml_agent_chunk *dml_agent_face_pop(dml_agent_face *face);
 /* `closed` of all faces. */
 void dml_agent_face_closed(dml_agent_stream *stream);
 
+/* Puts the path at `index` of the stack; false when it is empty, too long or has a NUL. Raises when it is no string. */
+bool dml_agent_put_path(lua_State *L, int index, dml_fields *fields);
 /* The face of that type at index 1; raises otherwise. */
 dml_agent_face *dml_agent_check(lua_State *L, const char *type);
 /* Registers a class; `index` looks a field up (object, name) or leaves it to the methods by pushing nothing. May be NULL,
