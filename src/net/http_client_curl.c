@@ -1,0 +1,474 @@
+/* http_client_curl.c - the client's back end: libcurl's multi-socket interface in the uv loop.
+ *
+ * libcurl says which descriptors it wants to know about; each gets a uv_poll for as long, and is closed (uv_close) before
+ * libcurl closes the descriptor, since libuv keys watchers by number. Sink functions run inside libcurl callbacks; what
+ * they may not do there (free, start) is put off to dispatch(), after the library has returned.
+ *
+ * Linked with nothing of the core. One loop, one thread; name resolution uses libcurl's own threads. */
+#include <curl/curl.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "net/http_client_ops.h"
+
+#define EASY_POOL_MAX 8
+#define RECEIVE_BUFFER_BYTES (128L * 1024)
+/* libcurl's default of 64 KiB is used up to that much; it is allocated with each upload. */
+#define UPLOAD_BUFFER_BYTES (512L * 1024)
+#define UPLOAD_SMALL_BYTES (64 * 1024)
+
+struct dml_http_wires {
+  uv_loop_t *loop;
+  CURLM *multi;
+  uv_timer_t *timer;
+  CURL *pool[EASY_POOL_MAX];
+  size_t pooled;
+  dml_http_wire *wires;
+  dml_http_wire *touched; /* heard something since the last dispatch */
+  dml_http_wire **touched_end;
+  size_t count;
+  bool is_idle_wanted; /* close_idle waits for the last wire */
+};
+
+struct dml_http_wire {
+  dml_http_wires *wires;
+  dml_http_wire *next, **back;
+  dml_http_wire *next_touched;
+  bool is_touched;
+  bool is_done;
+  bool has_head;
+  dml_status status; /* once done */
+  CURL *easy;
+  struct curl_slist *headers;
+  const dml_http_sink *sink;
+  void *ud;
+};
+
+typedef struct watch {
+  uv_poll_t poll;
+  dml_http_wires *wires;
+  curl_socket_t fd;
+} watch;
+
+/* ---- CURLcode to status: the one table ---- */
+
+/* `in_body`: the status when the response's head had been seen. */
+typedef struct code_row {
+  CURLcode code;
+  dml_status status;
+  dml_status in_body;
+} code_row;
+
+static const code_row CODES[] = {
+    {CURLE_OK, DML_OK, DML_OK},
+    {CURLE_URL_MALFORMAT, DML_INVALID_ARGUMENT, DML_INVALID_ARGUMENT},
+    {CURLE_LOGIN_DENIED, DML_INVALID_ARGUMENT, DML_INVALID_ARGUMENT}, /* a user name in the URL */
+    {CURLE_OUT_OF_MEMORY, DML_INTERNAL, DML_INTERNAL},
+    {CURLE_FAILED_INIT, DML_INTERNAL, DML_INTERNAL},
+    {CURLE_BAD_FUNCTION_ARGUMENT, DML_INTERNAL, DML_INTERNAL},
+    {CURLE_SEND_ERROR, DML_CONNECTION_FAILED, DML_INVALID_RESPONSE},
+    {CURLE_RECV_ERROR, DML_CONNECTION_FAILED, DML_INVALID_RESPONSE},
+    {CURLE_GOT_NOTHING, DML_CONNECTION_FAILED, DML_INVALID_RESPONSE},
+    /* Only the connect timeout is libcurl's; the request's deadline is the core's. */
+    {CURLE_OPERATION_TIMEDOUT, DML_CONNECTION_FAILED, DML_PROVIDER_TIMEOUT},
+    {CURLE_UNSUPPORTED_PROTOCOL, DML_INVALID_RESPONSE, DML_INVALID_RESPONSE}, /* an answer without a status line */
+    {CURLE_WEIRD_SERVER_REPLY, DML_INVALID_RESPONSE, DML_INVALID_RESPONSE},
+    {CURLE_PARTIAL_FILE, DML_INVALID_RESPONSE, DML_INVALID_RESPONSE},
+    {CURLE_BAD_CONTENT_ENCODING, DML_INVALID_RESPONSE, DML_INVALID_RESPONSE},
+    {CURLE_WRITE_ERROR, DML_INVALID_RESPONSE, DML_INVALID_RESPONSE}, /* the sink said stop */
+    {CURLE_FILESIZE_EXCEEDED, DML_INVALID_RESPONSE, DML_INVALID_RESPONSE},
+    {CURLE_HTTP2, DML_INVALID_RESPONSE, DML_INVALID_RESPONSE},
+};
+
+/* All others are ways of not getting through: names, proxies, TLS. */
+static dml_status status_from_code(CURLcode code, bool in_body) {
+  for (size_t i = 0; i < sizeof CODES / sizeof *CODES; i++)
+    if (CODES[i].code == code) return in_body ? CODES[i].in_body : CODES[i].status;
+  return in_body ? DML_INVALID_RESPONSE : DML_CONNECTION_FAILED;
+}
+
+/* ---- wires ---- */
+
+static void touch(dml_http_wire *wire) {
+  if (wire->is_touched) return;
+  wire->is_touched = true;
+  wire->next_touched = NULL;
+  *wire->wires->touched_end = wire;
+  wire->wires->touched_end = &wire->next_touched;
+}
+
+static void untouch(dml_http_wire *wire) {
+  if (!wire->is_touched) return;
+  dml_http_wires *wires = wire->wires;
+  dml_http_wire **at = &wires->touched;
+  while (*at != wire) at = &(*at)->next_touched;
+  *at = wire->next_touched;
+  if (!*at) wires->touched_end = at;
+  wire->is_touched = false;
+}
+
+/* Takes the transfer out of libcurl; its connection is kept only if the exchange was complete. */
+static void release_easy(dml_http_wire *wire) {
+  dml_http_wires *wires = wire->wires;
+  if (!wire->easy) return;
+  curl_multi_remove_handle(wires->multi, wire->easy);
+  curl_easy_reset(wire->easy);
+  if (wires->pooled < EASY_POOL_MAX) wires->pool[wires->pooled++] = wire->easy;
+  else curl_easy_cleanup(wire->easy);
+  wire->easy = NULL;
+}
+
+static void reopen_if_wanted(dml_http_wires *wires);
+
+static void free_wire(dml_http_wire *wire) {
+  dml_http_wires *wires = wire->wires;
+  release_easy(wire);
+  untouch(wire);
+  curl_slist_free_all(wire->headers);
+  *wire->back = wire->next;
+  if (wire->next) wire->next->back = wire->back;
+  wires->count--;
+  free(wire);
+}
+
+static void collect_done(dml_http_wires *wires) {
+  CURLMsg *message;
+  int left;
+  while ((message = curl_multi_info_read(wires->multi, &left))) {
+    if (message->msg != CURLMSG_DONE) continue;
+    CURLcode code = message->data.result;
+    dml_http_wire *wire = NULL;
+    curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&wire);
+    wire->status = status_from_code(code, wire->has_head);
+    wire->is_done = true;
+    release_easy(wire); /* `message` is invalid from here on */
+    touch(wire);
+  }
+}
+
+/* Tells the core what happened. Its functions may start, resume and cancel any wire. */
+static void dispatch(dml_http_wires *wires) {
+  collect_done(wires);
+  while (wires->touched) {
+    dml_http_wire *wire = wires->touched;
+    const dml_http_sink *sink = wire->sink;
+    void *ud = wire->ud;
+    dml_status status = wire->status;
+    bool is_done = wire->is_done;
+    untouch(wire);
+    if (is_done) {
+      free_wire(wire);
+      sink->on_done(ud, status);
+    } else {
+      sink->on_turn(ud);
+    }
+  }
+  reopen_if_wanted(wires);
+}
+
+/* ---- libcurl in the loop ---- */
+
+static void free_handle(uv_handle_t *handle) { free(handle->data); }
+
+static void on_socket_event(uv_poll_t *poll, int error, int events) {
+  watch *w = poll->data;
+  dml_http_wires *wires = w->wires;
+  int mask = (events & UV_READABLE ? CURL_CSELECT_IN : 0) | (events & UV_WRITABLE ? CURL_CSELECT_OUT : 0);
+  int running;
+  curl_multi_socket_action(wires->multi, w->fd, error < 0 ? CURL_CSELECT_ERR : mask, &running);
+  dispatch(wires);
+}
+
+static watch *watch_new(dml_http_wires *wires, curl_socket_t fd) {
+  watch *w = calloc(1, sizeof *w);
+  if (!w) return NULL;
+  w->wires = wires;
+  w->fd = fd;
+  w->poll.data = w;
+  if (uv_poll_init(wires->loop, &w->poll, fd) != 0) {
+    free(w);
+    return NULL;
+  }
+  /* The resolver's own socket pair is not made through open_socket. */
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+  curl_multi_assign(wires->multi, fd, w);
+  return w;
+}
+
+static int on_socket(CURL *easy, curl_socket_t fd, int what, void *ud, void *socket_ud) {
+  dml_http_wires *wires = ud;
+  watch *w = socket_ud;
+  (void)easy;
+  if (what == CURL_POLL_REMOVE) {
+    if (!w) return 0;
+    curl_multi_assign(wires->multi, fd, NULL);
+    uv_close((uv_handle_t *)&w->poll, free_handle);
+    return 0;
+  }
+  if (!w && !(w = watch_new(wires, fd))) return -1;
+  int events = (what & CURL_POLL_IN ? UV_READABLE : 0) | (what & CURL_POLL_OUT ? UV_WRITABLE : 0);
+  if (events == 0) uv_poll_stop(&w->poll);
+  else uv_poll_start(&w->poll, events, on_socket_event);
+  return 0;
+}
+
+static void on_timer(uv_timer_t *timer) {
+  dml_http_wires *wires = timer->data;
+  int running;
+  curl_multi_socket_action(wires->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+  dispatch(wires);
+}
+
+/* One millisecond more than asked: a timer that fires early is not asked for again by libcurl. */
+static int on_timeout_wanted(CURLM *multi, long timeout_ms, void *ud) {
+  dml_http_wires *wires = ud;
+  (void)multi;
+  if (timeout_ms < 0) {
+    uv_timer_stop(wires->timer);
+    return 0;
+  }
+  uv_update_time(wires->loop);
+  uv_timer_start(wires->timer, on_timer, timeout_ms > 0 ? (uint64_t)timeout_ms + 1 : 0, 0);
+  return 0;
+}
+
+/* curl_multi_init makes a socket pair without CLOEXEC (7.88). It gets the two lowest numbers that are free. */
+static CURLM *init_multi(void) {
+  int first = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+  int second = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+  if (first >= 0) close(first);
+  if (second >= 0) close(second);
+  CURLM *multi = curl_multi_init();
+  const int fds[] = {first, second};
+  for (size_t i = 0; multi && i < 2; i++) {
+    struct stat info;
+    if (fds[i] > STDERR_FILENO && fstat(fds[i], &info) == 0 && S_ISSOCK(info.st_mode)) fcntl(fds[i], F_SETFD, FD_CLOEXEC);
+  }
+  return multi;
+}
+
+static dml_status make_multi(dml_http_wires *wires) {
+  wires->multi = init_multi();
+  if (!wires->multi) return DML_INTERNAL;
+  curl_multi_setopt(wires->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
+  curl_multi_setopt(wires->multi, CURLMOPT_SOCKETDATA, wires);
+  curl_multi_setopt(wires->multi, CURLMOPT_TIMERFUNCTION, on_timeout_wanted);
+  curl_multi_setopt(wires->multi, CURLMOPT_TIMERDATA, wires);
+  curl_multi_setopt(wires->multi, CURLMOPT_MAXCONNECTS, (long)DML_HTTP_CLIENT_IDLE_MAX);
+  curl_multi_setopt(wires->multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING);
+  return DML_OK;
+}
+
+/* A multi handle has no way to close idle connections but its own end. */
+static void reopen_if_wanted(dml_http_wires *wires) {
+  if (!wires->is_idle_wanted || wires->count > 0) return;
+  wires->is_idle_wanted = false;
+  curl_multi_cleanup(wires->multi);
+  wires->multi = NULL; /* made again by the next start */
+  uv_timer_stop(wires->timer);
+}
+
+/* ---- what libcurl hands over ---- */
+
+static dml_http_flow tell_header_line(dml_http_wire *wire, const char *line, size_t len) {
+  while (len > 0 && (line[len - 1] == '\n' || line[len - 1] == '\r')) len--;
+  if (len == 0) {
+    long status = 0;
+    curl_easy_getinfo(wire->easy, CURLINFO_RESPONSE_CODE, &status);
+    if (status >= 200) wire->has_head = true;
+    return wire->sink->on_head_end(wire->ud);
+  }
+  if (!wire->has_head && len > 5 && memcmp(line, "HTTP/", 5) == 0) {
+    long status = 0;
+    curl_easy_getinfo(wire->easy, CURLINFO_RESPONSE_CODE, &status);
+    return wire->sink->on_status(wire->ud, (int)status);
+  }
+  const char *colon = memchr(line, ':', len);
+  if (!colon) return DML_HTTP_FLOW_STOP;
+  size_t name_len = (size_t)(colon - line);
+  return wire->sink->on_header(wire->ud, (dml_span){line, name_len}, (dml_span){colon + 1, len - name_len - 1});
+}
+
+static size_t on_header_line(char *line, size_t size, size_t count, void *ud) {
+  dml_http_wire *wire = ud;
+  touch(wire);
+  return tell_header_line(wire, line, size * count) == DML_HTTP_FLOW_ON ? size * count : 0;
+}
+
+static size_t on_body_piece(char *bytes, size_t size, size_t count, void *ud) {
+  dml_http_wire *wire = ud;
+  size_t len = size * count;
+  if (len == 0) return 0;
+  touch(wire);
+  switch (wire->sink->on_body(wire->ud, bytes, len)) {
+  case DML_HTTP_FLOW_ON: return len;
+  case DML_HTTP_FLOW_PAUSE: return CURL_WRITEFUNC_PAUSE;
+  case DML_HTTP_FLOW_STOP: break;
+  }
+  return 0;
+}
+
+static curl_socket_t open_socket(void *ud, curlsocktype purpose, struct curl_sockaddr *address) {
+  (void)ud, (void)purpose;
+  return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
+/* ---- the table ---- */
+
+static dml_status wires_open(uv_loop_t *loop, dml_http_wires **out) {
+  *out = NULL;
+  if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) return DML_INTERNAL;
+  dml_http_wires *wires = calloc(1, sizeof *wires);
+  uv_timer_t *timer = calloc(1, sizeof *timer);
+  if (!wires || !timer) {
+    free(wires);
+    free(timer);
+    curl_global_cleanup();
+    return DML_INTERNAL;
+  }
+  wires->loop = loop;
+  wires->touched_end = &wires->touched;
+  wires->timer = timer;
+  uv_timer_init(loop, timer);
+  timer->data = wires;
+  *out = wires;
+  return DML_OK;
+}
+
+static void free_timer(uv_handle_t *handle) { free(handle); }
+
+static void wires_close(dml_http_wires *wires) {
+  while (wires->wires) free_wire(wires->wires);
+  while (wires->pooled > 0) curl_easy_cleanup(wires->pool[--wires->pooled]);
+  if (wires->multi) curl_multi_cleanup(wires->multi);
+  uv_timer_stop(wires->timer);
+  uv_close((uv_handle_t *)wires->timer, free_timer);
+  free(wires);
+  curl_global_cleanup();
+}
+
+static void wires_close_idle(dml_http_wires *wires) {
+  if (!wires->multi) return;
+  wires->is_idle_wanted = true;
+  reopen_if_wanted(wires);
+}
+
+static void set_body(CURL *easy, const dml_http_wire_options *options) {
+  bool is_get = strcmp(options->method, "GET") == 0;
+  bool is_head = strcmp(options->method, "HEAD") == 0;
+  if (options->body || strcmp(options->method, "POST") == 0) {
+    curl_easy_setopt(easy, CURLOPT_POST, 1L);
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDS, options->body ? options->body : "");
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)options->body_len);
+    if (options->body_len > UPLOAD_SMALL_BYTES) curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, UPLOAD_BUFFER_BYTES);
+  } else {
+    curl_easy_setopt(easy, is_head ? CURLOPT_NOBODY : CURLOPT_HTTPGET, 1L);
+  }
+  if (!is_head && !(is_get && !options->body)) curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, options->method);
+}
+
+static void set_options(dml_http_wire *wire, const dml_http_wire_options *options) {
+  CURL *easy = wire->easy;
+  curl_easy_setopt(easy, CURLOPT_PRIVATE, wire);
+  curl_easy_setopt(easy, CURLOPT_URL, options->url);
+  curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
+  curl_easy_setopt(easy, CURLOPT_DISALLOW_USERNAME_IN_URL, 1L);
+  curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
+  curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+  curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+  curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+  curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, options->connect_timeout_ms);
+  curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, RECEIVE_BUFFER_BYTES);
+  curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+  curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header_line);
+  curl_easy_setopt(easy, CURLOPT_HEADERDATA, wire);
+  curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body_piece);
+  curl_easy_setopt(easy, CURLOPT_WRITEDATA, wire);
+  if (options->unix_socket) {
+    curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, options->unix_socket);
+    curl_easy_setopt(easy, CURLOPT_PROXY, ""); /* the environment's proxies are for hosts */
+  }
+  set_body(easy, options);
+  curl_easy_setopt(easy, CURLOPT_HTTPHEADER, wire->headers);
+}
+
+static bool add_line(dml_http_wire *wire, const char *line) {
+  struct curl_slist *list = curl_slist_append(wire->headers, line);
+  if (!list) return false;
+  wire->headers = list;
+  return true;
+}
+
+/* "Expect:" and "Content-Type:" take out what libcurl would add by itself; a line with a value after them wins. */
+static bool add_lines(dml_http_wire *wire, const dml_http_wire_options *options) {
+  bool has_type = false;
+  if (!add_line(wire, "Expect:")) return false;
+  for (size_t i = 0; i < options->header_count; i++) {
+    if (strncmp(options->header_lines[i], "content-type", 12) == 0) has_type = true;
+    if (!add_line(wire, options->header_lines[i])) return false;
+  }
+  return has_type || add_line(wire, "Content-Type:");
+}
+
+static dml_status wires_start(dml_http_wires *wires, const dml_http_wire_options *options, const dml_http_sink *sink,
+                              void *ud, dml_http_wire **out) {
+  *out = NULL;
+  if (!wires->multi && make_multi(wires) != DML_OK) return DML_INTERNAL;
+  dml_http_wire *wire = calloc(1, sizeof *wire);
+  if (!wire) return DML_INTERNAL;
+  wire->wires = wires;
+  wire->sink = sink;
+  wire->ud = ud;
+  wire->next = wires->wires;
+  wire->back = &wires->wires;
+  if (wire->next) wire->next->back = &wire->next;
+  wires->wires = wire;
+  wires->count++;
+  wire->easy = wires->pooled > 0 ? wires->pool[--wires->pooled] : curl_easy_init();
+  bool ok = wire->easy && add_lines(wire, options);
+  if (ok) {
+    set_options(wire, options);
+    ok = curl_multi_add_handle(wires->multi, wire->easy) == CURLM_OK;
+  }
+  if (!ok) {
+    free_wire(wire);
+    return DML_INTERNAL;
+  }
+  *out = wire;
+  return DML_OK;
+}
+
+/* Delivers what libcurl kept back, which may fail; the end is told from the loop, not from in here. */
+static void wire_resume(dml_http_wire *wire) {
+  if (!wire->easy) return;
+  CURLcode code = curl_easy_pause(wire->easy, CURLPAUSE_CONT);
+  if (code == CURLE_OK) return;
+  wire->status = status_from_code(code, wire->has_head);
+  wire->is_done = true;
+  release_easy(wire);
+  touch(wire);
+  uv_timer_start(wire->wires->timer, on_timer, 0, 0);
+}
+
+static void wire_cancel(dml_http_wire *wire) {
+  dml_http_wires *wires = wire->wires;
+  free_wire(wire);
+  reopen_if_wanted(wires);
+}
+
+extern const dml_http_client_ops dml_http_client_backend;
+__attribute__((visibility("default"))) const dml_http_client_ops dml_http_client_backend = {
+    .head = {DML_HTTP_CLIENT_ABI},
+    .open = wires_open,
+    .close = wires_close,
+    .close_idle = wires_close_idle,
+    .start = wires_start,
+    .resume = wire_resume,
+    .cancel = wire_cancel,
+};
