@@ -132,7 +132,7 @@ function App:encode_result(tool, result, err, partial, has_structured) -- luache
   local structured = json.encode(result)
   local text = structured
   local without = tool.tool.text_without
-  if without then
+  if without and has_structured then
     local shown = {}
     for key, value in pairs(result) do
       if not without[key] then shown[key] = value end

@@ -20,6 +20,8 @@ local calls = {}
 ---@field transport string      "stdio" or "cli"
 ---@field revision? string      of MCP, where the call came that way
 ---@field implicit? boolean     a creation that another call needs
+---@field sandbox? demilune.Sandbox  what it is about, once that is found
+---@field by_default? boolean   found without an id
 ---@field send_progress? fun(count: integer, message: string)
 local Call = {}
 Call.__index = Call
@@ -30,21 +32,22 @@ local REPEATABLE_EFFECTS = { read = true, lifetime = true, destroy = true }
 
 --- Finds the sandbox to work in, creates the default where the tool may, renews its life.
 ---@param sandbox_id? string
----@param opts {creates?: boolean, work_s?: integer, must_live?: boolean}
+---@param opts {creates?: boolean, work_s?: integer}  work_s: seconds that the work itself may take
 ---@return demilune.Sandbox sandbox
 ---@return boolean? created  true when this call created it
+---@return boolean lives     it is known to live as long as the work may take
 function Call:use(sandbox_id, opts)
   local sandbox, created = self.scope:resolve(self, sandbox_id, opts)
-  self.sandbox = sandbox
-  if not created or opts.work_s then self.scope:renew(sandbox, opts.work_s) end
-  return sandbox, created
+  self.sandbox, self.by_default = sandbox, sandbox_id == nil
+  local lives = (created and not opts.work_s) or self.scope:renew(sandbox, opts.work_s)
+  return sandbox, created, lives
 end
 
 --- Finds the sandbox that a control-plane request is about; connects to nothing.
 ---@param sandbox_id? string
 ---@return demilune.Sandbox
 function Call:control(sandbox_id)
-  self.sandbox = self.scope:find(self, sandbox_id)
+  self.sandbox, self.by_default = self.scope:find(self, sandbox_id), sandbox_id == nil
   return self.sandbox
 end
 
@@ -87,7 +90,8 @@ local function settle(call, err)
     if call.scope:knows(sandbox) then
       local was_default = call.scope:forget(sandbox)
       err = errors.new("sandbox_gone", { suggestion = "Create another with create_sandbox." })
-      if was_default then
+      -- Of calls at the same time only the first finds it still the default.
+      if was_default or call.by_default then
         err.default_cleared = true
         err.suggestion = "The next run_command, run_code or write_file starts a fresh one."
       end

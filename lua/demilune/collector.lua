@@ -13,7 +13,8 @@ Collector.__index = Collector
 ---@return demilune.Collector
 function collector.new(window, on_line)
   return setmetatable({
-    window = window, on_line = on_line, parts = {}, head_bytes = 0, tail = {}, tail_bytes = 0, total = 0, line = "",
+    window = window, on_line = on_line, parts = {}, head_bytes = 0, tail = {}, first = 1, last = 0, tail_bytes = 0, total = 0,
+    line = "",
   }, Collector)
 end
 
@@ -42,24 +43,38 @@ function Collector:feed(bytes)
     bytes = bytes:sub(room + 1)
   end
   if bytes == "" then return end
-  self.tail[#self.tail + 1] = bytes
+  self.last = self.last + 1
+  self.tail[self.last] = bytes
   self.tail_bytes = self.tail_bytes + #bytes
-  while self.tail_bytes - #self.tail[1] >= self.window.tail do
-    self.tail_bytes = self.tail_bytes - #table.remove(self.tail, 1)
+  while self.first < self.last and self.tail_bytes - #self.tail[self.first] >= self.window.tail do
+    self.tail_bytes = self.tail_bytes - #self.tail[self.first]
+    self.tail[self.first] = nil
+    self.first = self.first + 1
   end
 end
 
+--- A tail of what was not sent begins where the head ends, and may be shorter than the window: the head completes it.
+local function complete(head, tail, most)
+  if #tail < most then tail = head:sub(-(most - #tail)) .. tail end
+  return tail:sub(-most)
+end
+
 --- What was kept: all of it in `head`, or `head` and `tail` of a longer one. `cut` is what a driver says that cut by
---- itself: the total, the last bytes, and where all of it is.
+--- itself: the total, the last bytes of what it did not send, and where all of it is.
 ---@param cut? {total: integer, tail: string, path?: string}
 ---@return {head: string, tail?: string, total: integer, path?: string}
 function Collector:finish(cut)
   local head = table.concat(self.parts)
-  if cut and cut.total > self.total then return { head = head, tail = cut.tail, total = cut.total, path = cut.path } end
+  local most = self.window.tail
+  if cut and cut.total > self.total then
+    local has_gap = cut.total - self.total > #cut.tail
+    return {
+      head = head, tail = has_gap and cut.tail or complete(head, cut.tail, most), total = cut.total, path = cut.path,
+    }
+  end
   if self.total <= self.window.live then return { head = head, total = self.total, path = cut and cut.path } end
-  local tail = table.concat(self.tail)
-  if #tail < self.window.tail then tail = head:sub(-(self.window.tail - #tail)) .. tail end
-  return { head = head, tail = tail:sub(-self.window.tail), total = self.total, path = cut and cut.path }
+  local tail = complete(head, table.concat(self.tail, "", self.first, self.last), most)
+  return { head = head, tail = tail, total = self.total, path = cut and cut.path }
 end
 
 return collector

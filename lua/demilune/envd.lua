@@ -23,7 +23,8 @@ local ERROR_CODES = {
   not_a_directory = { "not_a_directory", "path" }, file_permission = { "file_permission", "path" },
   disk_full = { "disk_full", nil }, unsupported = { "unsupported", "path" }, too_large = { "too_large", "path" },
   conflict = { "conflict", "offset" }, cwd_not_found = { "file_not_found", "cwd" },
-  command_not_found = { "unsupported", nil, is_command = true }, too_many = { "quota_exceeded", nil },
+  command_not_found = { "unsupported", nil, is_command = true }, sandbox_gone = { "sandbox_gone", nil },
+  exhausted = { "quota_exceeded", nil },
 }
 
 --- Connect codes without one of ours.
@@ -35,15 +36,14 @@ local CONNECT_CODES = {
 
 local MESSAGES = {
   unsupported = "The path is no regular file: pipes, sockets and devices cannot be read or written.",
+  conflict = "offset must equal the present size of the file.",
+  quota_exceeded = "The sandbox has no process, descriptor or memory left for that.",
 }
 
 local function raise_coded(row, body)
   local fields = { field = row[2], is_command = row.is_command }
-  if row[1] == "unsupported" and not row.is_command then fields.message = MESSAGES.unsupported end
-  if row[1] == "conflict" then
-    fields.size = math.tointeger(body.size)
-    fields.message = "offset must equal the present size of the file."
-  end
+  if not row.is_command then fields.message = MESSAGES[row[1]] end
+  if row[1] == "conflict" then fields.size = math.tointeger(body.size) end
   errors.raise(row[1], fields)
 end
 
@@ -56,6 +56,7 @@ local function raise_status(status, text)
   if type(body.code) == "string" and CONNECT_CODES[body.code] then errors.raise(CONNECT_CODES[body.code]) end
   if status == 404 then errors.raise("file_not_found", { field = "path" }) end
   local category = core.status.from_http(status, false)
+  if category == "ok" then errors.raise "invalid_response" end
   errors.raise(category, { status = status })
 end
 
@@ -216,11 +217,13 @@ local function escape(text)
   return (text:gsub("[^%w%-._~/]", function(c) return ("%%%02X"):format(c:byte()) end))
 end
 
-local function total_of(res)
-  local range = res.headers["content-range"]
-  return math.tointeger(tonumber(range and range:match "/(%d+)$" or res.headers["content-length"]))
-    or errors.raise "invalid_response"
+--- The size that an answer names, in a header that must be there.
+local function size_of(text)
+  return math.tointeger(tonumber(text and text:match "%d+$")) or errors.raise "invalid_response"
 end
+
+--- Files end before this, so that no sum of an offset and a length overflows.
+local OFFSET_MAX = 1 << 53
 
 --- Reads a range of a file.
 ---@param plane table
@@ -231,18 +234,20 @@ end
 ---@return string bytes
 ---@return integer size  of the whole file
 function envd.read(plane, ref, path, offset, length)
+  offset = math.min(offset, OFFSET_MAX)
   local res = plane:request(ref, {
     method = "GET", path = "/files?path=" .. escape(path),
     headers = { Range = ("bytes=%d-%d"):format(offset, offset + length - 1) },
     timeout_ms = FILE_TIMEOUT_MS, max_body_bytes = math.max(length, ERROR_MAX_BYTES),
   })
-  if res.status == 416 then return "", total_of(res) end
+  if res.status == 416 then return "", size_of(res.headers["content-range"]) end
   if res.status ~= 206 then raise_status(res.status, res.body) end
   if #res.body > length then errors.raise "invalid_response" end
-  return res.body, total_of(res)
+  return res.body, size_of(res.headers["content-range"])
 end
 
 ---@class demilune.envd.Reader
+---@field size integer  of the file; of what was read so far where the service does not say (files of the kernel)
 local Reader = {}
 Reader.__index = Reader
 
@@ -251,6 +256,7 @@ Reader.__index = Reader
 function Reader:read()
   local chunk, err = self.res:read()
   if err then error(err, 0) end
+  if chunk and self.is_counted then self.size = self.size + #chunk end
   return chunk
 end
 
@@ -273,7 +279,8 @@ function envd.open_read(plane, ref, path)
     res:close()
     raise_status(res.status, ok and text or "")
   end
-  return setmetatable({ res = res, size = total_of(res) }, Reader)
+  local length = res.headers["content-length"]
+  return setmetatable({ res = res, size = length and size_of(length) or 0, is_counted = not length }, Reader)
 end
 
 --- Writes a file as a whole, or appends where `append_at` is its size.

@@ -86,6 +86,16 @@ local function refuse_language(sandbox, language)
   })
 end
 
+--- A login shell's profile may set what the sandbox's variables had set: then another file sets them again first, so that
+--- lines of the code keep their numbers. Returns the file to start.
+local function keep_envs(sandbox, dir, file)
+  local start = ('if command -v bash >/dev/null; then exec bash %s; fi; exec sh %s'):format(file, file)
+  local with_envs = sandbox.provider:with_envs(sandbox, start)
+  if with_envs == start then return file end
+  sandbox:write(dir .. "/start.sh", with_envs)
+  return dir .. "/start.sh"
+end
+
 --- Runs code. Returns the outcome of the command and the files it made.
 ---@param call demilune.Call
 ---@param sandbox demilune.Sandbox
@@ -100,6 +110,7 @@ function interpreters.run(call, sandbox, language, code, timeout_s)
   local file = dir .. "/" .. row.file
   sandbox:write(file, code)
   local before = listing(sandbox)
+  if language == "shell" then file = keep_envs(sandbox, dir, file) end
   local script = ("command -v %s >/dev/null || { echo '%s' >&2; exit %d; }\nf=%s\n%s"):format(
     row.probe, MISSING_MARK, MISSING_CODE, file, row.run)
   local ok, run = pcall(sandbox.run, sandbox, {

@@ -8,19 +8,36 @@ local text = core.text
 
 --- Of what is shown of a long output, this part is its head (4 of 16 KiB, 2 of 8).
 local HEAD_SHARE = 4
---- A driver keeps this much more on both sides of its cut, so that nothing half-cut escapes redaction.
-outcome.SLACK_BYTES = 4096
+--- A driver keeps this much more of the tail than is shown, so that nothing half-cut escapes redaction; of the head it
+--- keeps the whole limit anyway.
+local SLACK_BYTES = 4096
 
 local NO_NETWORK_PHRASES = {
   "Could not resolve host", "Temporary failure in name resolution", "Name or service not known",
   "Network is unreachable", "Temporary failure resolving", "EAI_AGAIN", "ENOTFOUND", "unable to resolve host",
 }
 
---- How much of one output a driver should keep: live bytes from the start, and a tail.
+--- How much of one output a driver should keep: live bytes from the start, and a tail. What is longer than `live` is
+--- cut, and kept in a file where the driver can.
 ---@param limit integer  bytes shown
 ---@return {live: integer, tail: integer}
 function outcome.window(limit)
-  return { live = limit + 2 * outcome.SLACK_BYTES, tail = limit - limit // HEAD_SHARE + outcome.SLACK_BYTES }
+  return { live = limit, tail = limit - limit // HEAD_SHARE + SLACK_BYTES }
+end
+
+--- The longest piece of at most `most` bytes that `cut` gives (text.head, text.tail) whose mended form fits too: mending
+--- makes three bytes of one. Returns the mended form and how many bytes it stands for.
+local function fit(bytes, most, cut)
+  local piece = cut(bytes, most)
+  local shown = text.mend(piece)
+  if #shown <= most then return shown, #piece end
+  local low, high = 0, #piece
+  while low < high do
+    local middle = (low + high + 1) // 2
+    if #text.mend(cut(bytes, middle)) <= most then low = middle else high = middle - 1 end
+  end
+  piece = cut(bytes, low)
+  return text.mend(piece), #piece
 end
 
 --- The shown form of one output.
@@ -29,32 +46,33 @@ end
 ---@return string shown
 ---@return boolean truncated
 function outcome.show(stream, limit)
-  local whole = not stream.tail
-  if whole and #stream.head <= limit then return text.mend(stream.head), false end
-  local head_bytes = limit // HEAD_SHARE
-  local head = text.mend(text.head(stream.head, head_bytes))
-  local tail = text.mend(text.tail(whole and stream.head or stream.tail, limit - head_bytes))
+  if not stream.tail and #stream.head <= limit then
+    local shown = text.mend(stream.head)
+    if #shown <= limit then return shown, false end
+  end
+  local most = limit // HEAD_SHARE
+  local head, head_bytes = fit(stream.head, most, text.head)
+  local tail, tail_bytes = fit(stream.tail or stream.head, limit - most, text.tail)
   local where = stream.path and ("; all of it is in " .. stream.path) or ""
-  local left_out = stream.total - #head - #tail
-  local gap = ("[%d bytes left out%s]"):format(math.max(left_out, 0), where)
+  local gap = ("[%d bytes left out%s]"):format(math.max(stream.total - head_bytes - tail_bytes, 0), where)
   if head ~= "" and head:sub(-1) ~= "\n" then gap = "\n" .. gap end
   return head .. gap .. "\n" .. tail, true
 end
 
-local function network_note(call, sandbox, run)
+local function network_note(sandbox, run)
   if run.exit_code == 0 or sandbox.info.network == "provider" or sandbox.info.network == "host" then return nil end
   if not (sandbox.info.network == "none" or sandbox.provider:network() == "none") then return nil end
-  local shown = run.stderr.head .. (run.stderr.tail or "") .. run.stdout.head
+  local said = run.stderr.head .. (run.stderr.tail or "")
   for _, phrase in ipairs(NO_NETWORK_PHRASES) do
-    if shown:find(phrase, 1, true) then return "This sandbox has no network." end
+    if said:find(phrase, 1, true) then return "This sandbox has no network." end
   end
 end
 
-local function note_of(call, sandbox, run, timeout_s)
+local function note_of(sandbox, run)
   if run.timed_out then
-    return ("The command was stopped after %d s; run long work with start_background_task."):format(timeout_s)
+    return ("The command was stopped after %d s; run long work with start_background_task."):format(run.timeout_s)
   end
-  return network_note(call, sandbox, run)
+  return network_note(sandbox, run)
 end
 
 --- The result of run_command (and most of run_code's). Raises with the operator's `nonzero_exit_is_error`.
@@ -67,7 +85,7 @@ function outcome.result(call, sandbox, run, created)
   local limits = call.app.config.output
   local result = {
     sandbox_id = sandbox.public_id, created = created, exit_code = run.exit_code, duration_ms = run.duration_ms,
-    timed_out = run.timed_out, note = note_of(call, sandbox, run, run.timeout_s),
+    timed_out = run.timed_out, note = note_of(sandbox, run),
   }
   result.stdout, result.stdout_truncated = outcome.show(run.stdout, limits.stdout)
   result.stderr, result.stderr_truncated = outcome.show(run.stderr, limits.stderr)

@@ -6,7 +6,8 @@ local core = require "demilune.core"
 local progress = {}
 
 local INTERVAL_MS = 200
-local SILENCE_MS = 15000
+--- One tick less than the 15 s that are promised.
+local SILENCE_MS = 15000 - INTERVAL_MS
 local LINE_BYTES = 200
 
 ---@class demilune.Progress
@@ -40,7 +41,7 @@ function Progress:tick()
   if self.newest and now - self.sent_ms >= INTERVAL_MS then
     self:emit(self.newest)
   elseif now - self.sent_ms >= SILENCE_MS then
-    self:emit(("running, %d s"):format((now - self.started_ms) // 1000))
+    self:emit(("running, %d s"):format((now - self.started_ms + 500) // 1000))
   end
 end
 
@@ -52,10 +53,9 @@ function Progress:line(line)
   if core.task.now_ms() - self.sent_ms >= INTERVAL_MS then self:emit(self.newest) end
 end
 
---- Ends reporting; a line that waits is sent.
+--- Ends reporting. A line that waits is dropped: the result that follows has it.
 function Progress:stop()
   self.ticker:cancel()
-  if self.newest then self:emit(self.newest) end
 end
 
 return progress

@@ -8,7 +8,7 @@ local json = require("demilune.core").json
 
 local schema = {}
 
-local NAME_SHOWN_BYTES = 64
+local NAME_SHOWN_CHARACTERS = 64
 local PRIVATE = { bytes = true, check = true, is_filled = true, nulls = true }
 
 --- The schema as clients see it: without our private keys.
@@ -92,7 +92,8 @@ local function check_enum(name, property, value)
 end
 
 local function check_object(name, property, value)
-  if type(value) ~= "table" or (#value > 0) then refuse(name, property) end
+  -- Decoded arrays have a metatable, objects have none.
+  if type(value) ~= "table" or getmetatable(value) ~= nil then refuse(name, property) end
   if property.check then
     local expected = property.check(value)
     if expected then
@@ -104,18 +105,23 @@ end
 
 local CHECKS = { string = check_string, integer = check_integer, object = check_object }
 
-local function names_of(properties)
+--- The keys in order, so that of several faults always the same one is named.
+local function names_of(fields)
   local names = {}
-  for name in pairs(properties) do names[#names + 1] = name end
+  for name in pairs(fields) do names[#names + 1] = name end
   table.sort(names)
   return names
 end
 
+local function first_characters(text, count)
+  local stop = utf8.offset(text, count + 1)
+  return stop and text:sub(1, stop - 1) or text
+end
+
 local function refuse_unknown(name, properties)
-  local shown = require("demilune.core").text.head(name, NAME_SHOWN_BYTES)
   local names = names_of(properties)
   errors.raise("invalid_argument", {
-    field = shown, allowed = names,
+    field = first_characters(name, NAME_SHOWN_CHARACTERS), allowed = json.array(names),
     message = #names > 0 and "There is no such argument; `allowed` lists those of this tool."
       or "This tool takes no arguments.",
   })
@@ -129,9 +135,11 @@ end
 function schema.check(input, arguments)
   local out = {}
   local properties = input.properties
-  for name, value in pairs(arguments) do
-    local property = properties[name]
-    if not property then refuse_unknown(tostring(name), properties) end
+  for _, name in ipairs(names_of(arguments)) do
+    if not properties[name] then refuse_unknown(name, properties) end
+  end
+  for _, name in ipairs(names_of(arguments)) do
+    local property, value = properties[name], arguments[name]
     if value ~= json.null then
       local check = property.enum and check_enum or CHECKS[property.type]
       out[name] = check(name, property, value)

@@ -12,6 +12,10 @@ local scopes = {}
 local USED_KEEP_S = 60
 --- Room beyond a command's own deadline, for what happens around it.
 local WORK_MARGIN_S = 5
+--- Ended sandboxes that are remembered, so that their ids are told from ids that never were.
+local PAST_MAX = 1000
+--- The end of a scope tries failed kills again this often.
+local RETRY_MS = 100
 
 ---@class demilune.Scope
 local Scope = {}
@@ -23,15 +27,17 @@ Scope.__index = Scope
 ---@return demilune.Scope
 function scopes.new(app, principal)
   return setmetatable({
-    app = app, principal = principal, id = core.crypto.id(24), sandboxes = {}, creations = {}, is_closed = false,
+    app = app, principal = principal, id = core.crypto.id(24), sandboxes = {}, past = {}, past_count = 0, creations = {},
+    is_closed = false,
   }, Scope)
 end
 
---- Whether this scope created the sandbox or has worked in it.
+--- Whether this scope created the sandbox or has worked in it, be it gone by now.
 ---@param sandbox demilune.Sandbox
 ---@return boolean
 function Scope:knows(sandbox)
-  return self.sandboxes[sandbox:key()] ~= nil
+  local key = sandbox:key()
+  return self.sandboxes[key] ~= nil or self.past[key] == true
 end
 
 --- Drops a sandbox that is no more. Returns whether it was the default.
@@ -39,6 +45,10 @@ end
 ---@return boolean
 function Scope:forget(sandbox)
   local key = sandbox:key()
+  if self.sandboxes[key] then
+    if self.past_count == PAST_MAX then self.past, self.past_count = {}, 0 end
+    self.past[key], self.past_count = true, self.past_count + 1
+  end
   self.sandboxes[key] = nil
   local was_default = self.default ~= nil and self.default:key() == key
   if was_default then self.default = nil end
@@ -57,12 +67,20 @@ end
 
 -- ---- finding ----
 
+local function is_gone(err)
+  return errors.is(err) and (err.category == "not_found" or err.category == "sandbox_gone")
+end
+
 local function by_id(scope, call, sandbox_id)
   local provider, id = scope.app:split_id(sandbox_id)
   local sandbox = sandboxes.new(provider, id, scope.app:public_id(provider, id))
   local known = scope.sandboxes[sandbox:key()]
   if known then return known end
-  if call:tenant(provider) then scope:check_tenant(call, provider, provider:get(id)) end
+  if call:tenant(provider) then
+    local ok, info = pcall(provider.get, provider, id)
+    -- Of what does not exist nothing can be told; what is asked next finds that out.
+    if ok then scope:check_tenant(call, provider, info) elseif not is_gone(info) then error(info, 0) end
+  end
   return sandbox
 end
 
@@ -113,21 +131,45 @@ function Scope:resolve(call, sandbox_id, opts)
     })
     self.default_job = job
   end
-  local first = job.waiters == 0
   local sandbox = self:await_creation(job)
-  return sandbox, first or nil
+  local created = not job.is_reported or nil
+  job.is_reported = true
+  return sandbox, created
 end
 
 -- ---- creating ----
 
-local function kill_late(sandbox)
-  local ok, err = pcall(sandbox.provider.kill, sandbox.provider, sandbox.id)
-  if not ok then core.log.warn("a late sandbox could not be killed: " .. tostring(err)) end
+--- Kills a sandbox, and tries again until `deadline_ms`. Returns whether it is gone.
+local function kill_until(sandbox, deadline_ms)
+  while true do
+    local ok, err = pcall(sandbox.provider.kill, sandbox.provider, sandbox.id)
+    if ok then return true end
+    if err == task.CANCELLED then error(err, 0) end
+    core.log.warn("a sandbox could not be killed: " .. tostring(err))
+    if task.now_ms() + RETRY_MS >= deadline_ms then return false end
+    task.sleep(RETRY_MS)
+  end
+end
+
+--- Ends what nobody waits for any more. While the scope lives, one that withstands stays owned, so that its end tries again.
+local function kill_late(scope, sandbox)
+  if kill_until(sandbox, scope.close_deadline_ms or 0) or scope.is_closed then return end
+  scope.sandboxes[sandbox:key()] = sandbox
+end
+
+local function check_lifetime(provider, timeout_s)
+  local most = provider.config.max_lifetime
+  if not most or timeout_s <= most then return end
+  local expected = ("integer from 1 to %d"):format(most)
+  errors.raise("invalid_argument", {
+    field = "timeout", expected = expected, message = ("timeout must be an %s at this provider."):format(expected),
+  })
 end
 
 local function create_now(scope, call, opts)
   local provider = opts.provider
   local timeout_s = opts.timeout_s or provider.config.lifetime
+  check_lifetime(provider, timeout_s)
   local info = provider:create {
     scope = scope, template = opts.template, timeout_s = timeout_s, envs = opts.envs, region = opts.region,
     cpu = opts.cpu, memory = opts.memory, principal = call.principal, keep = scope.app.config.keep_on_exit,
@@ -135,7 +177,7 @@ local function create_now(scope, call, opts)
   local sandbox = sandboxes.new(provider, info.id, scope.app:public_id(provider, info.id))
   sandbox.is_owned = true
   sandbox.info = info
-  sandbox.envs = opts.envs or {}
+  sandbox.envs = info.envs or opts.envs or {}
   sandbox.policy_s = timeout_s
   sandbox.created_ms = task.now_ms()
   sandbox.ends_ms = sandbox.created_ms + timeout_s * 1000
@@ -154,11 +196,11 @@ function Scope:start_creation(call, opts)
     job.ok, job.result = pcall(create_now, self, call, opts)
     if job.ok and not (job.is_abandoned or self.is_closed) then
       self.sandboxes[job.result:key()] = job.result
-      self.default = job.result
+      if self.app.config.default_sandbox ~= "off" then self.default = job.result end
     end
     if self.default_job == job then self.default_job = nil end
     if job.ok and (job.is_abandoned or self.is_closed) then
-      kill_late(job.result)
+      kill_late(self, job.result)
       job.ok, job.result = false, errors.new "stopped"
     end
     self.creations[job] = nil
@@ -202,38 +244,54 @@ local function room_s(sandbox, now)
   return most - (now - sandbox.created_ms) // 1000
 end
 
-local function learn_end(scope, sandbox)
-  local info = sandbox.provider:get(sandbox.id)
+--- Asks when a sandbox of somebody else ends. Best effort, but for one that is gone.
+local function learn_end(sandbox)
+  local ok, info = pcall(sandbox.provider.get, sandbox.provider, sandbox.id)
+  if not ok then
+    if errors.is(info) and not is_gone(info) then return end
+    error(info, 0)
+  end
   local now = task.now_ms()
   sandbox.info = next(sandbox.info) and sandbox.info or info
   if info.ends_in_ms then sandbox.ends_ms = now + info.ends_in_ms end
   if info.age_ms then sandbox.created_ms = now - info.age_ms end
+end
+
+--- Notes the first use of a sandbox that came by its id. The operator may want such ones adopted.
+local function begin_use(scope, sandbox)
+  if scope.is_closed or scope.sandboxes[sandbox:key()] then return end
   scope.sandboxes[sandbox:key()] = sandbox
+  if scope.app.config.adopt_by_use then
+    sandbox.is_owned, sandbox.policy_s = true, sandbox.provider.config.lifetime
+  end
 end
 
 --- Keeps a sandbox alive for work that begins now: owned ones by their policy, used ones from ending soon, both to the end
 --- of the work. Best effort: a failure is the work's to find out, but for a sandbox that is gone.
 ---@param sandbox demilune.Sandbox
 ---@param work_s? integer  the work's own deadline
+---@return boolean is_enough  it lives as long as the work may take, as far as is known
 function Scope:renew(sandbox, work_s)
   local now = task.now_ms()
   if not sandbox.is_owned and (not sandbox.ends_ms or sandbox.ends_ms - now < USED_KEEP_S * 1000) then
-    learn_end(self, sandbox)
+    learn_end(sandbox)
   end
-  if not sandbox.ends_ms then return end
+  begin_use(self, sandbox)
+  if not sandbox.ends_ms then return true end
   local left_ms = sandbox.ends_ms - now
   local work_ms = work_s and (work_s + WORK_MARGIN_S) * 1000 or 0
   local policy_ms = (sandbox.is_owned and sandbox.policy_s or USED_KEEP_S) * 1000
   local enough_ms = sandbox.is_owned and policy_ms / 2 or policy_ms
-  if left_ms > enough_ms and left_ms >= work_ms then return end
+  if left_ms > enough_ms and left_ms >= work_ms then return true end
   local grant_s = math.ceil(math.min(math.max(policy_ms, work_ms, left_ms) / 1000, room_s(sandbox, now)))
-  if grant_s < 1 or grant_s * 1000 <= left_ms then return end
+  if grant_s < 1 or grant_s * 1000 <= left_ms then return left_ms >= work_ms end
   local ok, err = pcall(sandbox.provider.set_timeout, sandbox.provider, sandbox.id, grant_s)
   if ok and not self.is_closed then
     sandbox.ends_ms = now + grant_s * 1000
   elseif not ok and err == task.CANCELLED then
     error(err, 0)
   end
+  return grant_s * 1000 >= work_ms and ok
 end
 
 --- Sets the lifetime from now; on an owned sandbox that is the new policy too.
@@ -287,14 +345,13 @@ function Scope:close(within_ms)
   if self.is_closed then return end
   self.is_closed = true
   self.default = nil
+  local deadline = task.now_ms() + within_ms
+  self.close_deadline_ms = deadline
   local jobs = {}
   if not self.app.config.keep_on_exit then
-    for _, sandbox in ipairs(self:owned()) do
-      jobs[#jobs + 1] = task.spawn(function() pcall(sandbox.provider.kill, sandbox.provider, sandbox.id) end)
-    end
+    for _, sandbox in ipairs(self:owned()) do jobs[#jobs + 1] = task.spawn(kill_until, sandbox, deadline) end
     for job in pairs(self.creations) do jobs[#jobs + 1] = job.task end
   end
-  local deadline = task.now_ms() + within_ms
   for _, job in ipairs(jobs) do job:wait(math.max(0, deadline - task.now_ms())) end
   for _, provider in ipairs(self.app.providers) do provider:release_scope(self) end
 end

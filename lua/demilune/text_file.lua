@@ -32,9 +32,10 @@ local function lines_of(reader, most)
   end
 end
 
+--- A cut line comes with one byte too many, which tells whether the cut is at a character's border.
 local function decode(bytes, encoding, is_cut)
   if bytes:find("\0", 1, true) then errors.raise("not_text", { field = "path" }) end
-  if encoding == "latin-1" then return text.latin1(bytes) end
+  if encoding == "latin-1" then return text.latin1(is_cut and bytes:sub(1, -2) or bytes) end
   if is_cut then bytes = text.head(bytes, #bytes - 1) end
   if not text.is_utf8(bytes) then errors.raise("not_text", { field = "path" }) end
   return bytes

@@ -10,7 +10,7 @@ int64_t dml_clock_monotonic_ms(void);
 int64_t dml_clock_epoch_ms(void);
 
 #define DML_CLOCK_ISO_BYTES 32
-/* "2026-11-30T21:00:00.123Z" (RFC 3339) into `out` of DML_CLOCK_ISO_BYTES. */
+/* "2026-11-30T21:00:00.123Z" (RFC 3339) into `out` of DML_CLOCK_ISO_BYTES; before 1970 and after 9999 the nearest end. */
 void dml_clock_iso(int64_t epoch_ms, char *out);
 
 #endif

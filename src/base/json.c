@@ -8,7 +8,7 @@
 typedef struct scanner {
   const char *text;
   size_t len, at;
-  int depth;
+  size_t depth;
   size_t values;
   bool at_key;     /* in the top-level object, before a key */
   bool key_is_id;  /* the key just read is "id" */
@@ -134,17 +134,16 @@ static bool scan_token(scanner *s) {
   }
   if (c == '}' || c == ']') {
     s->at++;
-    return --s->depth >= 0;
+    if (s->depth == 0) return false;
+    s->depth--;
+    return true;
   }
-  if (++s->values > DML_JSON_VALUES_MAX) {
-    s->out->is_too_many = true;
-    return false;
-  }
+  if (++s->values > DML_JSON_VALUES_MAX) s->out->is_too_many = true;
   if (c == '"') return scan_string(s);
   if (c == '{' || c == '[') {
     scan_open(s);
-    s->out->is_too_deep = s->depth > DML_JSON_DEPTH_MAX;
-    return !s->out->is_too_deep;
+    if (s->depth > DML_JSON_DEPTH_MAX) s->out->is_too_deep = true;
+    return true;
   }
   scan_scalar(s);
   return true;
@@ -179,19 +178,38 @@ static int append_piece(const char *piece, size_t size, void *ud) {
 }
 
 /* U+2028 and U+2029 are E2 80 A8 and E2 80 A9 in UTF-8; in JSON they can only stand in strings. */
+static bool is_separator(const char *s) { return s[0] == '\xE2' && s[1] == '\x80' && (s[2] == '\xA8' || s[2] == '\xA9'); }
+
+static size_t count_separators(const char *s, size_t len) {
+  size_t count = 0, at = 0;
+  while (len - at > 2) {
+    const char *hit = memchr(s + at, '\xE2', len - 2 - at);
+    if (!hit) break;
+    at = (size_t)(hit - s) + 1;
+    if (is_separator(hit)) count++;
+  }
+  return count;
+}
+
+/* From the end to the start, so that each byte moves once however many there are. */
 static dml_status escape_separators(dml_buffer *out, size_t from) {
-  for (size_t at = from; at + 2 < out->len; at++) {
-    char *hit = memchr(out->data + at, '\xE2', out->len - 2 - at);
-    if (!hit) return DML_OK;
-    at = (size_t)(hit - out->data);
-    if (hit[1] != '\x80' || (hit[2] != '\xA8' && hit[2] != '\xA9')) continue;
-    char last = hit[2] == '\xA8' ? '8' : '9';
-    dml_status status = dml_buffer_append(out, "\0\0\0", 3);
-    if (status != DML_OK) return status;
-    hit = out->data + at;
-    memmove(hit + 6, hit + 3, out->len - 3 - at - 3);
-    memcpy(hit, "\\u202", 5);
-    hit[5] = last;
+  size_t left = count_separators(out->data + from, out->len - from);
+  if (left == 0) return DML_OK;
+  dml_status status;
+  if (!dml_buffer_reserve(out, left * 3, &status)) return status;
+  char *source = out->data + out->len;
+  dml_buffer_commit(out, left * 3);
+  char *target = out->data + out->len;
+  while (left > 0) {
+    if (!is_separator(source - 3)) {
+      *--target = *--source;
+      continue;
+    }
+    source -= 3;
+    target -= 6;
+    target[5] = source[2] == '\xA8' ? '8' : '9';
+    memcpy(target, "\\u202", 5);
+    left--;
   }
   return DML_OK;
 }

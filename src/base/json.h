@@ -26,8 +26,8 @@ typedef enum dml_json_id_kind {
 
 typedef struct dml_json_scan_result {
   bool is_balanced;  /* brackets and strings close; says nothing of the finer grammar */
-  bool is_too_deep;  /* over DML_JSON_DEPTH_MAX; the scan stopped */
-  bool is_too_many;  /* over DML_JSON_VALUES_MAX; the scan stopped */
+  bool is_too_deep;  /* over DML_JSON_DEPTH_MAX */
+  bool is_too_many;  /* over DML_JSON_VALUES_MAX; keys count too */
   char top;          /* first byte that is no white space: '{', '[', …; 0 for none */
   dml_json_id_kind id_kind;
   size_t id_start;   /* span of the id in the text, where it is an integer or a string */

@@ -31,7 +31,8 @@ static dml_status open_file(dml_log *log, const char *path) {
   int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
   if (fd < 0) return dml_status_from_errno(errno);
   struct stat st;
-  log->written_bytes = fstat(fd, &st) == 0 ? (long)st.st_size : 0;
+  log->is_rotated = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+  log->written_bytes = log->is_rotated ? (long)st.st_size : 0;
   close_file(log);
   log->fd = fd;
   return DML_OK;
@@ -74,7 +75,7 @@ void dml_log_write(dml_log *log, dml_log_level level, const char *text, size_t l
   line[total++] = '\n';
   ssize_t n = write(log->fd, line, total);
   if (n > 0) log->written_bytes += n;
-  if (log->path && log->written_bytes > DML_LOG_FILE_MAX_BYTES) rotate(log);
+  if (log->is_rotated && log->written_bytes > DML_LOG_FILE_MAX_BYTES) rotate(log);
 }
 
 void dml_log_printf(dml_log *log, dml_log_level level, const char *format, ...) {

@@ -5,6 +5,7 @@
 #ifndef DML_BASE_LOG_H
 #define DML_BASE_LOG_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -12,7 +13,7 @@
 typedef enum dml_log_level { DML_LOG_DEBUG, DML_LOG_INFO, DML_LOG_WARN, DML_LOG_ERROR, DML_LOG_OFF } dml_log_level;
 
 #define DML_LOG_LINE_MAX_BYTES 4096
-/* A log file that grows beyond this is renamed to `<path>.1` (replacing it) and begun anew. */
+/* A log file that grows beyond this is renamed to `<path>.1` (replacing it) and begun anew; a device or pipe never is. */
 #define DML_LOG_FILE_MAX_BYTES (8 * 1024 * 1024)
 
 typedef struct dml_log {
@@ -20,6 +21,7 @@ typedef struct dml_log {
   dml_log_level level; /* records below it are dropped */
   char *path;          /* NULL when fd is stderr */
   long written_bytes;
+  bool is_rotated;     /* a regular file */
 } dml_log;
 
 /* Writes to stderr at `level`. */

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define NOT_JSON "the message is not JSON in UTF-8"
+
 static void refuse(dml_rpc_message *out, int code, const char *text) {
   out->kind = DML_RPC_INVALID;
   out->error_code = code;
@@ -11,9 +13,9 @@ static void refuse(dml_rpc_message *out, int code, const char *text) {
 }
 
 /* Keeps the id's bytes when they are safe to echo: digits always, a string only when it is JSON by itself. */
-static void keep_id(const char *text, const dml_json_scan_result *scan, bool is_checked, dml_rpc_message *out) {
+static void keep_id(const char *text, const dml_json_scan_result *scan, dml_rpc_message *out) {
   if (scan->id_kind != DML_JSON_ID_INTEGER && scan->id_kind != DML_JSON_ID_STRING) return;
-  if (scan->id_kind == DML_JSON_ID_STRING && !is_checked) {
+  if (scan->id_kind == DML_JSON_ID_STRING) {
     json_t *alone = json_loadb(text + scan->id_start, scan->id_len, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
     if (!alone) return;
     json_decref(alone);
@@ -29,6 +31,11 @@ static void blank_integer_id(char *text, const dml_json_scan_result *scan) {
   text[scan->id_start] = '0';
 }
 
+/* A string without NUL, so that C's functions see all of it. */
+static bool is_plain_string(const json_t *value) {
+  return json_is_string(value) && strlen(json_string_value(value)) == json_string_length(value);
+}
+
 static void classify(dml_rpc_message *out, const dml_json_scan_result *scan) {
   const json_t *version = json_object_get(out->root, "jsonrpc");
   const json_t *method = json_object_get(out->root, "method");
@@ -42,7 +49,7 @@ static void classify(dml_rpc_message *out, const dml_json_scan_result *scan) {
     refuse(out, DML_RPC_INVALID_REQUEST, "id must be a string of at most 1 KiB or an integer, once, and not null");
     return;
   }
-  if (!json_is_string(method) || strlen(json_string_value(method)) != json_string_length(method)) {
+  if (!is_plain_string(method)) {
     refuse(out, DML_RPC_INVALID_REQUEST, "method must be a string");
     return;
   }
@@ -53,7 +60,7 @@ static void classify(dml_rpc_message *out, const dml_json_scan_result *scan) {
     out->kind = is_fine ? DML_RPC_NOTIFICATION : DML_RPC_IGNORED;
     return;
   }
-  if (!json_is_string(version) || strcmp(json_string_value(version), "2.0") != 0) {
+  if (!is_plain_string(version) || strcmp(json_string_value(version), "2.0") != 0) {
     refuse(out, DML_RPC_INVALID_REQUEST, "jsonrpc must be \"2.0\"");
     return;
   }
@@ -64,6 +71,14 @@ static void classify(dml_rpc_message *out, const dml_json_scan_result *scan) {
   const json_t *id = json_object_get(out->root, "id");
   out->id_string = json_is_string(id) ? id : NULL;
   out->kind = DML_RPC_REQUEST;
+}
+
+/* Without an id it may be a notification, and these are never answered: one that names a number beyond int64, as the
+ * cancel of such an id does, is let go. */
+static void refuse_undecoded(dml_rpc_message *out, const dml_json_scan_result *scan, enum json_error_code why) {
+  if (why != json_error_numeric_overflow) refuse(out, DML_RPC_PARSE_ERROR, NOT_JSON);
+  else if (scan->top == '{' && scan->id_kind == DML_JSON_ID_ABSENT) out->kind = DML_RPC_IGNORED;
+  else refuse(out, DML_RPC_INVALID_REQUEST, "a number is outside what can be represented");
 }
 
 void dml_rpc_read(char *text, size_t len, dml_rpc_message *out) {
@@ -78,24 +93,21 @@ void dml_rpc_read(char *text, size_t len, dml_rpc_message *out) {
     refuse(out, DML_RPC_INVALID_REQUEST, "batches are not accepted; send one message a line");
     return;
   }
+  if (!scan.is_balanced) {
+    refuse(out, DML_RPC_PARSE_ERROR, NOT_JSON);
+    return;
+  }
+  keep_id(text, &scan, out);
   if (scan.is_too_deep || scan.is_too_many) {
-    keep_id(text, &scan, false, out);
     refuse(out, DML_RPC_INVALID_REQUEST, "the message is nested too deeply or holds too many values");
     return;
   }
-  keep_id(text, &scan, false, out);
   blank_integer_id(text, &scan);
   json_error_t error;
-  out->root = scan.is_balanced ? json_loadb(text, len, JSON_ALLOW_NUL | JSON_DECODE_ANY, &error) : NULL;
-  if (!scan.is_balanced) out->id_len = 0;
-  if (!out->root && scan.is_balanced && json_error_code(&error) == json_error_numeric_overflow)
-    refuse(out, DML_RPC_INVALID_REQUEST, "a number is outside what can be represented");
-  else if (!out->root)
-    refuse(out, DML_RPC_PARSE_ERROR, "the message is not JSON in UTF-8");
-  else if (!json_is_object(out->root))
-    refuse(out, DML_RPC_INVALID_REQUEST, "a message must be an object");
-  else
-    classify(out, &scan);
+  out->root = json_loadb(text, len, JSON_ALLOW_NUL | JSON_DECODE_ANY, &error);
+  if (!out->root) refuse_undecoded(out, &scan, json_error_code(&error));
+  else if (!json_is_object(out->root)) refuse(out, DML_RPC_INVALID_REQUEST, "a message must be an object");
+  else classify(out, &scan);
 }
 
 void dml_rpc_release(dml_rpc_message *message) {

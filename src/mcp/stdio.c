@@ -16,10 +16,12 @@ struct dml_stdio {
   uv_poll_t *out_poll;
   uv_prepare_t *flusher;
   dml_buffer in, out;
+  size_t written; /* bytes of `out` that are gone already */
   size_t line_max_bytes;
   size_t searched; /* bytes of `in` known to hold no line end */
   bool is_skipping;
   bool is_reading;
+  bool is_held; /* not reading, because the client does not */
   bool is_waiting_to_write;
   bool has_ended;
   dml_stdio_events events;
@@ -33,6 +35,7 @@ static void close_handle(void *handle) {
 }
 
 static void set_reading(dml_stdio *io, bool on);
+static void split(dml_stdio *io);
 
 static void end(dml_stdio *io, bool is_broken) {
   if (io->has_ended) return;
@@ -45,20 +48,20 @@ static void end(dml_stdio *io, bool is_broken) {
 
 static void on_writable(uv_poll_t *poll, int status, int events);
 
-static void wait_to_write(dml_stdio *io) {
-  if (io->is_waiting_to_write) return;
+/* False when the descriptor cannot be waited for. */
+static bool wait_to_write(dml_stdio *io) {
+  if (io->is_waiting_to_write) return true;
   if (!io->out_poll) {
     io->out_poll = calloc(1, sizeof *io->out_poll);
     if (!io->out_poll || uv_poll_init(dml_loop_uv(io->loop), io->out_poll, io->out_fd) != 0) {
       free(io->out_poll);
       io->out_poll = NULL;
-      end(io, true);
-      return;
+      return false;
     }
     io->out_poll->data = io;
   }
   io->is_waiting_to_write = true;
-  uv_poll_start(io->out_poll, UV_WRITABLE, on_writable);
+  return uv_poll_start(io->out_poll, UV_WRITABLE, on_writable) == 0;
 }
 
 static void stop_waiting_to_write(dml_stdio *io) {
@@ -66,43 +69,72 @@ static void stop_waiting_to_write(dml_stdio *io) {
   io->is_waiting_to_write = false;
 }
 
-static void flush(dml_stdio *io) {
-  bool was_full = dml_stdio_is_full(io);
-  size_t done = 0;
-  while (done < io->out.len) {
-    ssize_t n = write(io->out_fd, io->out.data + done, io->out.len - done);
-    if (n > 0) {
-      done += (size_t)n;
+static void drop_output(dml_stdio *io) {
+  dml_buffer_reset(&io->out, DML_STDIO_READ_BYTES);
+  io->written = 0;
+  stop_waiting_to_write(io);
+}
+
+/* Writes what goes out now. False when nobody listens any more; the rest is dropped then. */
+static bool write_some(dml_stdio *io) {
+  while (io->written < io->out.len) {
+    ssize_t n = write(io->out_fd, io->out.data + io->written, io->out.len - io->written);
+    if (n >= 0) {
+      io->written += (size_t)n;
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      wait_to_write(io);
-      break;
+      if (!wait_to_write(io)) break;
+      /* Moved only when most is gone: a pipe takes 64 KiB at a time of what may be many megabytes. */
+      if (io->written > io->out.len / 2) {
+        dml_buffer_consume(&io->out, io->written);
+        io->written = 0;
+      }
+      return true;
     } else if (errno != EINTR) {
-      done = io->out.len; /* nobody listens any more */
-      end(io, true);
       break;
     }
   }
-  dml_buffer_consume(&io->out, done);
-  if (io->out.len > 0) return;
-  dml_buffer_reset(&io->out, DML_STDIO_READ_BYTES);
-  stop_waiting_to_write(io);
-  if (was_full) {
-    if (!io->has_ended) set_reading(io, true);
-    io->events.on_drain(io->ud);
-  }
+  bool is_done = io->written == io->out.len;
+  drop_output(io);
+  return is_done;
+}
+
+/* The client reads again: what waits for room goes on, then the lines that were read before the hold. */
+static void release(dml_stdio *io) {
+  io->is_held = false;
+  io->events.on_drain(io->ud);
+  if (io->has_ended || dml_stdio_is_full(io)) return;
+  set_reading(io, true);
+  split(io);
+}
+
+static void flush(dml_stdio *io) {
+  if (!write_some(io)) end(io, true);
+  else if (io->is_held && !dml_stdio_is_full(io)) release(io);
 }
 
 static void on_writable(uv_poll_t *poll, int status, int events) {
   (void)events;
   dml_stdio *io = poll->data;
-  if (status < 0) end(io, true);
-  else flush(io);
+  if (status < 0) {
+    drop_output(io);
+    end(io, true);
+    return;
+  }
+  flush(io);
 }
 
+static void hold(dml_stdio *io) {
+  io->is_held = true;
+  set_reading(io, false);
+}
+
+/* A flush may release what makes more output, and nothing of it may lie here while the loop sleeps. */
 static void on_prepare(uv_prepare_t *handle) {
   dml_stdio *io = handle->data;
-  if (io->out.len > 0 && !io->is_waiting_to_write) flush(io);
-  if (dml_stdio_is_full(io)) set_reading(io, false);
+  do {
+    if (dml_stdio_is_full(io)) hold(io);
+    if (io->out.len > 0 && !io->is_waiting_to_write) flush(io);
+  } while (io->out.len > 0 && !io->is_waiting_to_write);
 }
 
 /* ---- input ---- */
@@ -118,10 +150,10 @@ static void deliver(dml_stdio *io, char *line, size_t len) {
   if (blank < len) io->events.on_line(io->ud, line, len);
 }
 
-/* Hands out the whole lines of `in`. */
+/* Hands out the whole lines of `in`, as long as there is room for the answers. */
 static void split(dml_stdio *io) {
   size_t start = 0;
-  while (io->searched < io->in.len) {
+  while (io->searched < io->in.len && !dml_stdio_is_full(io) && !io->has_ended) {
     char *newline = memchr(io->in.data + io->searched, '\n', io->in.len - io->searched);
     if (!newline) {
       io->searched = io->in.len;
@@ -136,6 +168,10 @@ static void split(dml_stdio *io) {
   }
   dml_buffer_consume(&io->in, start);
   io->searched -= start;
+  if (io->searched < io->in.len) {
+    hold(io);
+    return;
+  }
   if (io->in.len > io->line_max_bytes) io->is_skipping = true;
   if (io->is_skipping) {
     dml_buffer_reset(&io->in, DML_STDIO_READ_BYTES);
@@ -163,7 +199,7 @@ static bool read_some(dml_stdio *io) {
   if (n > 0) {
     dml_buffer_commit(&io->in, (size_t)n);
     split(io);
-    return (size_t)n == room && io->is_reading;
+    return (size_t)n == room && io->is_reading && !dml_stdio_is_full(io);
   }
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
   if (n < 0) end(io, true);
@@ -243,33 +279,40 @@ dml_status dml_stdio_new(dml_loop *loop, int in_fd, int out_fd, size_t line_max_
 
 dml_buffer *dml_stdio_out(dml_stdio *io) { return &io->out; }
 
-bool dml_stdio_is_full(const dml_stdio *io) { return io->out.len > DML_STDIO_OUT_HIGH_BYTES; }
+bool dml_stdio_is_full(const dml_stdio *io) { return dml_stdio_unsent(io) > DML_STDIO_OUT_HIGH_BYTES; }
+
+size_t dml_stdio_unsent(const dml_stdio *io) { return io->out.len - io->written; }
 
 void dml_stdio_stop_reading(dml_stdio *io) {
   io->has_ended = true;
   set_reading(io, false);
 }
 
+/* In the loop's next turn, since the free may have come from inside one of our events. */
+static void free_all(uv_handle_t *flusher) {
+  dml_stdio *io = flusher->data;
+  dml_buffer_deinit(&io->in);
+  dml_buffer_deinit(&io->out);
+  free(io);
+  free(flusher);
+}
+
 void dml_stdio_free(dml_stdio *io) {
   if (!io) return;
   io->has_ended = true;
   set_reading(io, false);
-  size_t done = 0;
-  while (done < io->out.len) {
-    ssize_t n = write(io->out_fd, io->out.data + done, io->out.len - done);
-    if (n > 0) done += (size_t)n;
-    else if (n < 0 && errno != EINTR) break;
+  while (io->written < io->out.len) {
+    ssize_t n = write(io->out_fd, io->out.data + io->written, io->out.len - io->written);
+    if (n >= 0) io->written += (size_t)n;
+    else if (errno != EINTR) break;
   }
-  stop_waiting_to_write(io);
+  drop_output(io);
   close_handle(io->in_poll);
   close_handle(io->in_idle);
   close_handle(io->out_poll);
-  close_handle(io->flusher);
+  uv_close((uv_handle_t *)io->flusher, free_all);
   if (io->in_flags >= 0) fcntl(io->in_fd, F_SETFL, io->in_flags);
   if (io->out_flags >= 0) fcntl(io->out_fd, F_SETFL, io->out_flags);
   close(io->in_fd);
   close(io->out_fd);
-  dml_buffer_deinit(&io->in);
-  dml_buffer_deinit(&io->out);
-  free(io);
 }

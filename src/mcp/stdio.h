@@ -21,11 +21,11 @@
 
 typedef struct dml_stdio dml_stdio;
 
-/* Called from the loop. None may free the stdio; each may write. */
+/* Called from the loop. Each may write, and may free the stdio. */
 typedef struct dml_stdio_events {
   void (*on_line)(void *ud, char *line, size_t len); /* without its line end; may be overwritten */
   void (*on_oversize)(void *ud);                     /* a line over the limit was skipped to its end */
-  void (*on_drain)(void *ud);                        /* fewer than DML_STDIO_OUT_HIGH_BYTES wait again */
+  void (*on_drain)(void *ud);                        /* DML_STDIO_OUT_HIGH_BYTES or fewer wait again */
   void (*on_end)(void *ud, bool is_broken);          /* end of input, or (is_broken) the client is gone; once */
 } dml_stdio_events;
 
@@ -36,9 +36,12 @@ dml_status dml_stdio_new(dml_loop *loop, int in_fd, int out_fd, size_t line_max_
 dml_buffer *dml_stdio_out(dml_stdio *io);
 /* More than DML_STDIO_OUT_HIGH_BYTES wait. */
 bool dml_stdio_is_full(const dml_stdio *io);
+/* Bytes that wait to be written. */
+size_t dml_stdio_unsent(const dml_stdio *io);
 /* No more lines. */
 void dml_stdio_stop_reading(dml_stdio *io);
-/* Writes what can be written without waiting, closes, frees. NULL is fine. */
+/* Writes what can be written without waiting, closes; no event comes any more. The memory goes in the loop's next turn.
+ * NULL is fine. */
 void dml_stdio_free(dml_stdio *io);
 
 #endif

@@ -39,7 +39,9 @@ static call_face *check_call(lua_State *L) { return luaL_checkudata(L, 1, CALL_T
 
 static void end_line(stdio_face *face) { (void)dml_buffer_append(dml_stdio_out(face->io), "\n", 1); }
 
+/* Not when the connection was closed by what an earlier event ran. */
 static void write_fault(stdio_face *face, const char *id, size_t id_len, int code, const char *text) {
+  if (!face->is_open) return;
   if (dml_rpc_append_error(dml_stdio_out(face->io), id, id_len, code, text, NULL, 0) == DML_OK) end_line(face);
 }
 
@@ -61,13 +63,17 @@ static void forget_call(call_face *call) {
   dml_calls_remove(&call->face->calls, &call->call);
 }
 
+/* Runs inside Lua: the end of a task always does. */
 static void on_task_end(void *ud) {
   call_face *call = ud;
+  lua_State *L = dml_script_main(call->face->script);
   call->task = NULL;
-  if (!call->is_answered && !call->is_cancelled && call->face->is_open)
+  if (!call->is_answered && !call->is_cancelled)
     write_fault(call->face, call->call.id, call->call.id_len, DML_RPC_INTERNAL_ERROR, "the request could not be answered");
   call->is_answered = true;
   forget_call(call);
+  lua_pushnil(L);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, call);
 }
 
 typedef struct arrival {
@@ -96,6 +102,8 @@ static int start_request(lua_State *L) {
   luaL_setmetatable(L, CALL_T);
   lua_rawgetp(L, LUA_REGISTRYINDEX, a->face);
   lua_setiuservalue(L, -2, 1);
+  lua_pushvalue(L, -1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, call); /* until on_task_end: the handler may have dropped it by then */
   lua_pushstring(L, a->message->method);
   push_params(L, a->message);
   call->task = dml_task_spawn(L, 3);
@@ -181,6 +189,7 @@ static int l_reply(lua_State *L) {
   if (!take_answer(call)) return 0;
   dml_buffer *out = dml_stdio_out(call->face->io);
   if (dml_rpc_append_result(out, call->call.id, call->call.id_len, json, len) == DML_OK) end_line(call->face);
+  else write_fault(call->face, call->call.id, call->call.id_len, DML_RPC_INTERNAL_ERROR, "the answer is too large");
   return 0;
 }
 
@@ -245,6 +254,13 @@ static int l_notify(lua_State *L) {
 static int l_is_full(lua_State *L) {
   stdio_face *face = check_face(L);
   lua_pushboolean(L, face->is_open && dml_stdio_is_full(face->io));
+  return 1;
+}
+
+/* io:unsent() -> bytes of answers that the client has not taken yet */
+static int l_unsent(lua_State *L) {
+  stdio_face *face = check_face(L);
+  lua_pushinteger(L, face->is_open ? (lua_Integer)dml_stdio_unsent(face->io) : 0);
   return 1;
 }
 
@@ -316,6 +332,7 @@ static int l_serve(lua_State *L) {
 
 static const luaL_Reg IO_METHODS[] = {{"notify", l_notify},
                                       {"is_full", l_is_full},
+                                      {"unsent", l_unsent},
                                       {"call_count", l_call_count},
                                       {"stop_calls", l_stop_calls},
                                       {"stop_reading", l_stop_reading},

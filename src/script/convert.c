@@ -125,7 +125,8 @@ static json_t *number_to_json(lua_State *L, int index, const char **why) {
     *why = "NaN and infinity have no JSON form";
     return NULL;
   }
-  if (floor(number) == number && fabs(number) < EXACT_DOUBLE_MAX) return json_integer((json_int_t)number);
+  bool is_exact = number > -EXACT_DOUBLE_MAX && number < EXACT_DOUBLE_MAX;
+  if (is_exact && (double)(json_int_t)number == number) return json_integer((json_int_t)number);
   return json_real(number);
 }
 

@@ -1,4 +1,6 @@
 --- mcp/instructions.lua - what a model is told of the server as a whole, from the configuration.
+local core = require "demilune.core"
+
 local instructions = {}
 
 local MAX_BYTES = 2048
@@ -30,7 +32,7 @@ function instructions.text(app)
     "Templates: " .. env.template_names .. ". Providers: " .. table.concat(env.provider_ids, ", ") .. ".",
   }
   local text = table.concat(lines, "\n")
-  return #text <= MAX_BYTES and text or text:sub(1, MAX_BYTES)
+  return core.text.head(text, MAX_BYTES)
 end
 
 return instructions

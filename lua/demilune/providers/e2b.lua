@@ -62,9 +62,9 @@ end
 ---@param id string
 function E2b:raise_if_gone(id)
   local ok, err = pcall(self.get, self, id)
-  if not ok and errors.is(err) and (err.category == "not_found" or err.category == "connection_failed") then
-    errors.raise "sandbox_gone"
-  end
+  if ok then return end
+  if not errors.is(err) then error(err, 0) end
+  if err.category == "not_found" or err.category == "sandbox_gone" then errors.raise "sandbox_gone" end
 end
 
 local function refused(body, status, is_create)
@@ -91,6 +91,7 @@ local function control(self, method, path, body, accept, is_create)
     if err then error(err, 0) end
     local retry_after = res.status == 429 and math.tointeger(tonumber(res.headers["retry-after"])) or nil
     local category = retry_after and "rate_limited" or core.status.from_http(res.status, is_create)
+    if category == "ok" then errors.raise "invalid_response" end
     errors.raise(category, { status = res.status, retry_after = retry_after })
   end
   if res.status == 204 then return nil, res.headers end
@@ -157,16 +158,22 @@ function E2b:stamp(opts) -- luacheck: ignore 212/self
   }
 end
 
---- Sends a creation. `extra` goes into the body as it is.
+--- Sends a creation. `extra` goes into the body as it is; `finish` makes info of the answer. Where that fails, what was
+--- created is killed before the error is raised.
 ---@param opts table
 ---@param extra table
----@return table answer
-function E2b:post_creation(opts, extra)
+---@param finish fun(answer: table): table
+---@return table info
+function E2b:post_creation(opts, extra, finish)
   local body = {
     templateID = opts.template, timeout = opts.timeout_s, envVars = opts.envs, metadata = self:stamp(opts),
   }
   for key, value in pairs(extra) do body[key] = value end
-  return (control(self, "POST", "/sandboxes", body, { [201] = true }, true))
+  local answer = control(self, "POST", "/sandboxes", body, { [201] = true }, true)
+  local ok, info = pcall(finish, answer)
+  if ok then return info end
+  if type(answer.sandboxID) == "string" and self:is_id(answer.sandboxID) then pcall(self.kill, self, answer.sandboxID) end
+  error(info, 0)
 end
 
 --- The metadata of one sandbox.
@@ -234,7 +241,8 @@ local function quote(value)
   return "'" .. value:gsub("'", "'\\''") .. "'"
 end
 
---- The command with the sandbox's variables exported before it: a login shell's profile may have set others.
+--- The command with the sandbox's variables exported before it: a login shell's profile may have set others. On a line
+--- of their own, since shells repeat a line with a syntax error.
 ---@param sandbox demilune.Sandbox
 ---@param command string
 ---@return string
@@ -244,7 +252,7 @@ function E2b:with_envs(sandbox, command) -- luacheck: ignore 212/self
   if #names == 0 then return command end
   table.sort(names)
   for i, name in ipairs(names) do names[i] = name .. "=" .. quote(sandbox.envs[name]) end
-  return "export " .. table.concat(names, " ") .. "; " .. command
+  return "export " .. table.concat(names, " ") .. "\n" .. command
 end
 
 --- Runs `fn`; where the connection broke, the end of the sandbox is looked for behind it.
@@ -291,7 +299,7 @@ function E2b:run(sandbox, opts)
       run = run_shell(self, sandbox, opts, { "-c", command })
     else
       local path = SCRIPT_DIR .. core.crypto.id(16) .. ".sh"
-      self:write(sandbox, path, command)
+      self:write(sandbox, path, "rm -f " .. path .. "\n" .. command)
       run = run_shell(self, sandbox, opts, { path })
     end
   end

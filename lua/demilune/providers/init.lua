@@ -14,7 +14,7 @@
 --   release_scope(scope)            the scope ends: what holds its sandboxes lets go
 --
 -- info: id, template, status, region, started_at, end_at (ISO 8601), ends_in_ms, age_ms, cpu_count, memory_mb, disk_size_mb,
--- owner, workdir, network, url; nil where the service does not say. Failures are raised as errors of errors.lua. What a
+-- owner, workdir, network, url, envs; nil where the service does not say. Failures are raised as errors of errors.lua. What a
 -- driver cannot do it refuses as `unsupported` with the argument's name, before any request.
 local providers = {}
 

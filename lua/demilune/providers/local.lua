@@ -26,7 +26,7 @@ function local_driver.new(config)
   return self
 end
 
---- Makes sure that an engine of our protocol runs; one question for calls at the same time.
+--- Makes sure that an engine of our protocol runs.
 function Local:ensure_engine()
   self.address.unix_socket = self.address.unix_socket or state.engine_socket()
   engine_start.ensure(self.address.unix_socket)
@@ -108,6 +108,13 @@ local function resolve_template(self, opts)
   }
 end
 
+local function merged(template_envs, envs)
+  local all = {}
+  for name, value in pairs(template_envs or {}) do all[name] = value end
+  for name, value in pairs(envs or {}) do all[name] = value end
+  return all
+end
+
 --- Creates a sandbox.
 ---@param opts table
 ---@return table info
@@ -115,16 +122,17 @@ function Local:create(opts)
   if opts.region then errors.raise("unsupported", { field = "region" }) end
   local name, template = resolve_template(self, opts)
   self:ensure_engine()
-  local answer = self:post_creation({
+  return self:post_creation({
     template = name, timeout_s = opts.timeout_s, envs = opts.envs, principal = opts.principal, scope = opts.scope,
-  }, { demilune = { lease = not opts.keep and lease_of(self, opts.scope) or nil, template = template } })
-  local ours = answer.demilune
-  if type(ours) ~= "table" then errors.raise "invalid_response" end
-  answer.startedAt, answer.endAt = ours.startedAt, ours.endAt
-  answer.cpuCount, answer.memoryMB, answer.diskSizeMB = ours.cpuCount, ours.memoryMB, ours.diskSizeMB
-  local info = self:info_of(answer)
-  info.workdir, info.network = self.workdir, "none"
-  return info
+  }, { demilune = { lease = not opts.keep and lease_of(self, opts.scope) or nil, template = template } }, function(answer)
+    local ours = answer.demilune
+    if type(ours) ~= "table" then errors.raise "invalid_response" end
+    answer.startedAt, answer.endAt = ours.startedAt, ours.endAt
+    answer.cpuCount, answer.memoryMB, answer.diskSizeMB = ours.cpuCount, ours.memoryMB, ours.diskSizeMB
+    local info = self:info_of(answer)
+    info.workdir, info.network, info.envs = self.workdir, "none", merged(template.env, opts.envs)
+    return info
+  end)
 end
 
 --- Without an engine there is no sandbox.

@@ -1,5 +1,17 @@
 --- get_background_task: how a task stands and what it said.
+local errors = require "demilune.errors"
 local shape = require "demilune.tools.shape"
+
+--- What means nothing without a task is refused, so that nobody believes it was heeded.
+local function refuse_without_task(args)
+  for _, name in ipairs { "stdout_offset", "stderr_offset", "wait" } do
+    if args[name] and args[name] ~= 0 then
+      errors.raise("invalid_argument", {
+        field = name, expected = "nothing, without task_id", message = name .. " needs a task_id.",
+      })
+    end
+  end
+end
 
 return {
   name = "get_background_task",
@@ -24,6 +36,7 @@ return {
   },
   handler = function(call, args)
     if args.task_id then return call.app.background:look(call, args) end
+    refuse_without_task(args)
     return call.app.background:list(call)
   end,
 }

@@ -14,10 +14,11 @@ return {
   }, { "command" }),
   output = shape.output(shape.acted { "task_id string", "status string", "started_at string" }),
   handler = function(call, args)
-    local sandbox, created = call:use(args.sandbox_id, { creates = true, work_s = args.timeout, must_live = true })
+    local sandbox, created, lives = call:use(args.sandbox_id, { creates = true, work_s = args.timeout })
     local task = call.app.background:start(call, sandbox, args)
     return {
       sandbox_id = sandbox.public_id, created = created, task_id = task.id, status = "running", started_at = task.started_at,
+      note = not lives and "The sandbox may end before the task's timeout, and the task with it." or nil,
     }
   end,
 }
