@@ -122,12 +122,15 @@ end
 function App:encode_result(tool, result, err, partial, has_structured) -- luacheck: ignore 212/self
   local json = core.json
   if err then
-    local shown = { error = err }
-    for key, value in pairs(partial or {}) do shown[key] = value end
-    return json.encode {
-      content = { { type = "text", text = json.encode(shown) } }, isError = true,
-      _meta = { ["dev.demilune/error"] = err },
-    }
+    local bare = json.encode(err)
+    local shown = '{"error":' .. bare .. "}"
+    if partial then
+      local beside = { error = err }
+      for key, value in pairs(partial) do beside[key] = value end
+      shown = json.encode(beside)
+    end
+    return '{"_meta":{"dev.demilune/error":' .. bare .. '},"content":[{"text":' .. json.encode(shown)
+      .. ',"type":"text"}],"isError":true}'
   end
   local structured = json.encode(result)
   local text = structured

@@ -4,8 +4,8 @@
 -- also enforces the deadline while no server lives. This side keeps one private file a task, named in the sealed task id.
 local core = require "demilune.core"
 local errors = require "demilune.errors"
-local outcome = require "demilune.outcome"
 local scripts = require "demilune.background_scripts"
+local seen_of = require "demilune.background_seen"
 local store = require "demilune.background_store"
 
 local json = core.json
@@ -13,6 +13,11 @@ local background = {}
 
 local TASK_DIR = "/tmp/.demilune/tasks"
 local SLICE_BYTES = 16384
+--- Room for the line before the output.
+local LINE_BYTES = 256
+--- Of either end of an output as much is fetched at most: a driver's window holds two of them.
+local LOOK_MAX_BYTES = 480 * 1024
+local COMMAND_SHOWN = 120
 local LOOK_TIMEOUT_S = 15
 local CANCEL_TIMEOUT_S = 15
 local LISTED_MAX = 50
@@ -28,7 +33,10 @@ function background.new(app)
   return setmetatable({ app = app }, Background)
 end
 
-local FINAL = { succeeded = true, failed = true, timed_out = true, cancelled = true, lost = true }
+local function first_characters(text, count)
+  local stop = utf8.offset(text, count + 1)
+  return stop and text:sub(1, stop - 1) or text
+end
 
 local function sandbox_of(self, call, record)
   local provider = self.app.providers_by_id[record.provider]
@@ -52,38 +60,21 @@ local function ask(sandbox, record, script, args, opts)
   local argv = { "/bin/sh", "-c", script, "sh", TASK_DIR .. "/" .. record.name }
   for _, value in ipairs(args) do argv[#argv + 1] = tostring(value) end
   local ok, run = pcall(sandbox.run, sandbox, {
-    argv = argv, timeout_s = opts.timeout_s, window = { live = 3 * SLICE_BYTES + 8192, tail = 1024 },
+    argv = argv, timeout_s = opts.timeout_s, window = { live = 2 * (opts.bytes or 0) + LINE_BYTES, tail = 1 },
   })
   if ok then return run end
   if errors.is(run) and (run.category == "sandbox_gone" or run.category == "not_found") then return nil end
   error(run, 0)
 end
 
---- What the first line of an answer says: state, exit code, sizes, times.
-local function parse(record, run)
-  local line, body = run.stdout.head:match "^([^\n]*)\n(.*)$"
-  local state, code, out_size, err_size, finished = (line or ""):match "^(%l+) (%-?%d*) (%d+) (%d+) (%d*)$"
-  if not state then errors.raise "invalid_response" end
-  local seen = {
-    state = state, exit_code = tonumber(code), out_size = tonumber(out_size), err_size = tonumber(err_size), out = body,
-    err = run.stderr.head, finished = tonumber(finished),
-  }
-  if state == "ended" then
-    if record.is_cancelled then seen.status = "cancelled"
-    elseif seen.exit_code == 0 then seen.status = "succeeded"
-    else seen.status = "failed" end
-  else
-    seen.status = state == "timedout" and "timed_out" or state == "missing" and "lost" or "running"
-    if record.is_cancelled and seen.status == "running" then seen.status = "cancelled" end
-  end
-  return seen
-end
+--- Tasks that we ended have no exit code of their own.
+local HAS_EXIT = { succeeded = true, failed = true }
 
 local function note_final(record, seen)
-  if not FINAL[seen.status] or record.status == seen.status then return end
+  if not seen_of.FINAL[seen.status] or record.status == seen.status then return end
   record.status = seen.status
-  record.finished_at = seen.finished and core.task.iso(seen.finished * 1000) or core.task.iso(core.task.epoch_ms())
-  record.exit_code = seen.status ~= "timed_out" and seen.exit_code or nil
+  record.finished_at = core.task.iso(seen.finished and seen.finished * 1000 or core.task.epoch_ms())
+  record.exit_code = HAS_EXIT[seen.status] and seen.exit_code or nil
   store.save(record)
 end
 
@@ -91,7 +82,7 @@ end
 local function running_count(self, call)
   local running = {}
   for _, record in ipairs(store.list(call.principal)) do
-    if not FINAL[record.status] then running[#running + 1] = record end
+    if not seen_of.FINAL[record.status] then running[#running + 1] = record end
   end
   if #running < self.app.config.limits.tasks then return #running end
   local count = 0
@@ -101,18 +92,22 @@ local function running_count(self, call)
   return count
 end
 
---- The present status of a task, from its sandbox.
+--- The present status of a task, from its sandbox; the last one known where that does not answer as it should.
 ---@param call demilune.Call
 ---@param record table
 ---@return string
 function Background:status(call, record)
-  if FINAL[record.status] then return record.status end
-  local ok, run = pcall(ask, sandbox_of(self, call, record), record, scripts.LOOK, { "", "", 0, 0 }, { timeout_s = LOOK_TIMEOUT_S })
-  if not ok and run == core.task.CANCELLED then error(run, 0) end
-  if not ok then return record.status end
-  local seen = run and parse(record, run) or { status = "lost" }
-  note_final(record, seen)
-  return seen.status
+  if seen_of.FINAL[record.status] then return record.status end
+  local ok, seen = pcall(function()
+    local run = ask(sandbox_of(self, call, record), record, scripts.LOOK, { "", "", 0, 0 }, { timeout_s = LOOK_TIMEOUT_S })
+    return run and seen_of.read(record, run) or { status = "lost" }
+  end)
+  if ok then
+    note_final(record, seen)
+    return seen.status
+  end
+  if not errors.is(seen) then error(seen, 0) end
+  return record.status
 end
 
 --- Starts a task. Raises `quota_exceeded` when too many run.
@@ -121,7 +116,7 @@ end
 ---@param args {command: string, cwd?: string, timeout: integer}
 ---@return {id: string, started_at: string}
 function Background:start(call, sandbox, args)
-  local lock <close> = store.lock()
+  local lock <close> = store.lock() -- luacheck: ignore 211
   local most = self.app.config.limits.tasks
   if running_count(self, call) >= most then
     errors.raise("quota_exceeded", {
@@ -131,27 +126,20 @@ function Background:start(call, sandbox, args)
   end
   local record = store.new {
     principal = call.principal, provider = sandbox.provider.id, sandbox_id = sandbox.id,
-    command = core.text.mend(core.text.head(args.command, 120)), timeout_s = args.timeout,
+    command = first_characters(args.command, COMMAND_SHOWN), timeout_s = args.timeout,
   }
   local dir = TASK_DIR .. "/" .. record.name
   sandbox:write(dir .. "/command", sandbox.provider:with_envs(sandbox, args.command))
-  sandbox:start_detached { argv = { "/bin/sh", "-c", scripts.RUN, "sh", dir, tostring(args.timeout) }, cwd = args.cwd }
+  -- Before the start: a task that nobody could look at or stop would be worse than one that never began.
   store.save(record)
-  return record
-end
-
-local function show(seen, stream, offset, dir)
-  local size = seen[stream .. "_size"]
-  if size == 0 then return "", 0, false, nil end
-  local bytes = seen[stream]
-  local path = dir .. "/" .. (stream == "out" and "stdout" or "stderr")
-  if offset then
-    return core.text.mend(bytes), math.min(offset, size) + #bytes, math.min(offset, size) + #bytes < size, path
+  local ok, err = pcall(sandbox.start_detached, sandbox, {
+    argv = { "/bin/sh", "-c", scripts.RUN, "sh", dir, tostring(args.timeout) }, cwd = args.cwd,
+  })
+  if not ok then
+    if errors.is(err) then store.remove(record) end
+    error(err, 0)
   end
-  local shown, truncated = outcome.show(
-    size > #bytes and { head = bytes:sub(1, #bytes // 2), tail = bytes:sub(#bytes // 2 + 1), total = size, path = path }
-      or { head = bytes, total = size, path = path }, stream == "out" and SLICE_BYTES or SLICE_BYTES // 2)
-  return shown, size, truncated, path
+  return record
 end
 
 --- get_background_task with an id.
@@ -160,23 +148,27 @@ end
 ---@return table
 function Background:look(call, args)
   local record, sandbox = find(self, call, args.task_id)
+  local limits = self.app.config.output
+  local bytes = math.min(math.max(SLICE_BYTES, limits.stdout, limits.stderr), LOOK_MAX_BYTES)
   local run = record.status ~= "lost" and ask(sandbox, record, scripts.LOOK, {
-    args.stdout_offset or "", args.stderr_offset or "", args.wait * 10, SLICE_BYTES,
-  }, { timeout_s = args.wait + LOOK_TIMEOUT_S }) or nil
+    args.stdout_offset or "", args.stderr_offset or "", args.wait * 10, bytes,
+  }, { timeout_s = args.wait + LOOK_TIMEOUT_S, bytes = bytes }) or nil
   local result = { task_id = args.task_id, sandbox_id = sandbox.public_id, started_at = record.started_at }
   if not run then
-    note_final(record, { status = FINAL[record.status] and record.status or "lost" })
+    note_final(record, { status = seen_of.FINAL[record.status] and record.status or "lost" })
     result.status, result.exit_code, result.finished_at = record.status, record.exit_code, record.finished_at
     result.note = "The sandbox has ended, and the output with it."
     return result
   end
-  local seen = parse(record, run)
+  local seen = seen_of.read(record, run)
   note_final(record, seen)
   result.status = seen.status
-  if FINAL[seen.status] then result.exit_code, result.finished_at = record.exit_code, record.finished_at end
+  if seen_of.FINAL[seen.status] then result.exit_code, result.finished_at = record.exit_code, record.finished_at end
   local dir = TASK_DIR .. "/" .. record.name
-  result.stdout, result.stdout_next_offset, result.stdout_truncated, result.stdout_path = show(seen, "out", args.stdout_offset, dir)
-  result.stderr, result.stderr_next_offset, result.stderr_truncated, result.stderr_path = show(seen, "err", args.stderr_offset, dir)
+  result.stdout, result.stdout_next_offset, result.stdout_truncated, result.stdout_path =
+    seen_of.show(seen, "out", args.stdout_offset, limits.stdout, dir)
+  result.stderr, result.stderr_next_offset, result.stderr_truncated, result.stderr_path =
+    seen_of.show(seen, "err", args.stderr_offset, limits.stderr, dir)
   return result
 end
 
@@ -204,12 +196,11 @@ end
 function Background:cancel(call, task_id)
   local record, sandbox = find(self, call, task_id)
   if self:status(call, record) == "running" then
-    record.is_cancelled = true
-    store.save(record)
-    local run = ask(sandbox, record, scripts.CANCEL, {}, { timeout_s = CANCEL_TIMEOUT_S })
-    note_final(record, run and { status = "cancelled" } or { status = "lost" })
+    ask(sandbox, record, scripts.CANCEL, {}, { timeout_s = CANCEL_TIMEOUT_S })
+    self:status(call, record)
   end
-  return { task_id = task_id, sandbox_id = sandbox.public_id, status = record.status, success = true }
+  return { task_id = task_id, sandbox_id = sandbox.public_id, status = record.status,
+    success = seen_of.FINAL[record.status] == true }
 end
 
 return background

@@ -11,17 +11,18 @@ local HEAD = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\
 --- (131072 blocks of 512 bytes), and ends it at the deadline: TERM, after two seconds KILL. What the command leaves behind
 --- does not hold this up. `cat` and not `head`, which writes late.
 scripts.RUN = [[
-o=$PATH; d=$1; t=$2; umask 077
+o=${PATH-/usr/local/bin:/usr/bin:/bin}; d=$1; t=$2; umask 077
 ]] .. HEAD .. [[
 echo $$ >"$d/wrapper"
 mkfifo "$d/o" "$d/e" || exit 1
 save() { (ulimit -c 0; ulimit -f 131072; exec cat >"$1"); cat >/dev/null; : >"$2.done"; }
 save "$d/stdout" "$d/o" <"$d/o" 2>/dev/null &
 save "$d/stderr" "$d/e" <"$d/e" 2>/dev/null &
-if command -v bash >/dev/null; then set -- bash -l "$d/command"; else set -- sh "$d/command"; fi
-PATH=$o setsid "$@" >"$d/o" 2>"$d/e" </dev/null & p=$!
+if b=$(command -v bash); then set -- "$b" -l "$d/command"; else set -- /bin/sh "$d/command"; fi
+setsid env PATH="$o" "$@" >"$d/o" 2>"$d/e" </dev/null & p=$!
 echo $p >"$d/pid"
-setsid sh -c 'sleep "$2"; : >"$1/timed_out"; kill -TERM -"$3"; sleep 2; kill -KILL -"$3"' sh "$d" "$t" $p >/dev/null 2>&1 & w=$!
+setsid sh -c 'sleep "$2"; : >"$1/timed_out"; kill -TERM -"$3"; i=0
+while [ $i -lt 20 ] && kill -0 -"$3"; do sleep 0.1; i=$((i+1)); done; kill -KILL -"$3"' sh "$d" "$t" $p >/dev/null 2>&1 & w=$!
 wait $p; r=$?
 if [ -e "$d/timed_out" ]; then wait $w; else kill -KILL -$w 2>/dev/null; fi
 i=0; while [ $i -lt 20 ] && ! { [ -e "$d/o.done" ] && [ -e "$d/e.done" ]; }; do sleep 0.05; i=$((i+1)); done

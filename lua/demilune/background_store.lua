@@ -51,8 +51,15 @@ function store.new(fields)
   fields.sealed = core.crypto.seal(state.key(), fields.name)
   fields.id = PREFIX .. fields.sealed
   fields.status = "running"
-  fields.started_at = core.task.iso(core.task.epoch_ms())
+  fields.started_ms = core.task.epoch_ms()
+  fields.started_at = core.task.iso(fields.started_ms)
   return fields
+end
+
+--- Drops a record of a task that never was.
+---@param record table
+function store.remove(record)
+  core.fs.remove(dir() .. "/" .. record.name .. ".json")
 end
 
 --- Writes a record.

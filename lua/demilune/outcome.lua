@@ -72,6 +72,7 @@ local function note_of(sandbox, run)
   if run.timed_out then
     return ("The command was stopped after %d s; run long work with start_background_task."):format(run.timeout_s)
   end
+  if not run.exit_code then return "The command was ended by a signal, perhaps for taking too much memory." end
   return network_note(sandbox, run)
 end
 

@@ -69,10 +69,12 @@ end
 ---@return integer fd, any child, integer? theirs
 function harness.start(options, place)
   local ours, theirs = sys.socketpair()
-  local child = assert(process.start { argv = harness.argv(options, place), fds = { [3] = theirs } })
-  if options.is_raw then return ours, child, theirs end
+  local child, err = process.start { argv = harness.argv(options, place), fds = { [3] = theirs } }
+  if child and options.is_raw then return ours, child, theirs end
   sys.close(theirs)
-  return ours, child
+  if child then return ours, child end
+  sys.close(ours)
+  error("the agent cannot be started: " .. tostring(err))
 end
 
 --- A case that runs `body(channel, place, child)` in a task beside an agent; afterwards the agent must end by itself.

@@ -4,12 +4,21 @@
 local core = require "demilune.core"
 local build = require "spec.support.build"
 local harness = require "spec.net.harness"
+local leftovers = require "spec.support.leftovers"
+local lfs = require "lfs"
 
 local task, http = core.task, core.http
 local fetch, with_server, rss_bytes = harness.fetch, harness.with_server, harness.rss_bytes
 
 local MIB = 1 << 20
+
+-- Neither sanitizers nor valgrind: limits of time and memory hold.
 local IS_FAST = build.sanitize == ""
+do
+  local maps = assert(io.open("/proc/self/maps"))
+  if maps:read("a"):find("vgpreload", 1, true) then IS_FAST = false end
+  maps:close()
+end
 local BULK_BYTES = (IS_FAST and 100 or 20) * MIB
 
 local function count_body(req)
@@ -213,6 +222,77 @@ describe("100 streams at once", function()
       for n = 1, 25 do unread[n]:close() end
       for n = 26, 50 do assert.are.equal(40 * 65536, (harness.drain(unread[n]))) end
     end)
+  end)
+end)
+
+describe("clients that leave and servers that close at any moment", function()
+  local function handler(req)
+    local how = req.query.how
+    if how == "sleep" then task.sleep(math.random(0, 10)) end
+    if how == "read" then assert(req:read_all(1 << 30)) end
+    if how == "peek" then req:read() end
+    if how == "abort" then return req:abort() end
+    if how == "stream" then
+      req:start(200, math.random(2) == 1 and { ["Content-Length"] = 900000 } or nil)
+      for _ = 1, 9 do
+        if not req:write(("x"):rep(100000)) then return end
+        if math.random(3) == 1 then task.sleep(1) end
+      end
+      return req:finish()
+    end
+    req:respond(200, nil, ("y"):rep(math.random(0, 500000)))
+  end
+
+  local HOW = { "sleep", "read", "peek", "abort", "stream", "answer" }
+
+  local function one_client(path)
+    local body = math.random(2) == 1 and ("z"):rep(math.random(0, 700000)) or nil
+    local options = { method = body and "PUT" or "GET", body = body, stream = math.random(2) == 1, max_body_bytes = MIB }
+    local res = fetch(path, "/?how=" .. HOW[math.random(#HOW)], options)
+    if not res or not options.stream then return end
+    for _ = 1, math.random(20) do
+      if not res:read(100) then return end
+      if math.random(4) == 1 then task.sleep(1) end
+    end
+    if math.random(2) == 1 then res:close() end
+  end
+
+  local function one_raw(path)
+    if not lfs.attributes(path, "mode") then return end
+    local connection <close> = harness.connect(path)
+    local length = math.random(0, 300000)
+    connection:send(("PUT /?how=%s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s"):format(
+      HOW[math.random(#HOW)], length, ("w"):rep(math.random(0, length))))
+    if math.random(2) == 1 then connection:receive("x", 2) end
+  end
+
+  it("leave nothing behind", function()
+    math.randomseed(20261130)
+    local before, after = 0, 0
+    for _ in pairs(leftovers.fds()) do before = before + 1 end
+    task.run(function()
+      for _ = 1, IS_FAST and 12 or 6 do
+        local server, path = harness.serve(handler, { connections = 24, max_requests = 16 })
+        local clients = {}
+        for i = 1, 60 do
+          clients[i] = task.spawn(math.random(3) == 1 and one_raw or one_client, path)
+          if math.random(4) == 1 then task.sleep(1) end
+          if math.random(4) == 1 then clients[math.random(i)]:cancel() end
+        end
+        task.sleep(math.random(0, 20))
+        os.remove(path)
+        server:close()
+        for i = 1, 60 do
+          local ok, err = clients[i]:wait(5000)
+          assert.is_true(ok or err == task.CANCELLED, tostring(err))
+        end
+      end
+      collectgarbage() -- streams that nobody closed
+      collectgarbage()
+      http.close_idle()
+    end)
+    for _ in pairs(leftovers.fds()) do after = after + 1 end
+    assert.are.equal(before, after)
   end)
 end)
 

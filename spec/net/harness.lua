@@ -160,6 +160,8 @@ function raw:close()
   self.fd = nil
 end
 
+raw.__close = raw.close
+
 --- Runs a shell command beside the loop.
 ---@param command string
 ---@param environment? string[]  "NAME=value", beside PATH
@@ -172,7 +174,7 @@ function harness.shell(command, environment)
   local pid = assert(os_calls.spawn({ "/bin/sh", "-c", command }, env, nil, -1, writer, writer))
   os_calls.close(writer)
   os_calls.set_nonblocking(reader)
-  local parts, status = {}, nil
+  local parts = {}
   local deadline = task.now_ms() + 30000
   while true do
     local bytes, text = os_calls.read(reader)
@@ -181,10 +183,11 @@ function harness.shell(command, environment)
     if task.now_ms() > deadline then os_calls.kill(-pid, 9) end
   end
   os_calls.close(reader)
-  repeat
+  local status = os_calls.wait(pid)
+  while not status do
+    task.sleep(1)
     status = os_calls.wait(pid)
-    if not status then task.sleep(1) end
-  until status
+  end
   return table.concat(parts), status.code
 end
 

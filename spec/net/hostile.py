@@ -46,16 +46,30 @@ def endless_head(connection):
         connection.sendall(b"X: " + b"x" * 1000 + b"\r\n")
 
 
+deaths = {}
+
+
+def read_head(connection):
+    head = b""
+    while b"\r\n\r\n" not in head:
+        piece = connection.recv(65536)
+        if not piece:
+            raise OSError
+        head += piece
+    return head.split(b" ")[0].decode(), head.split(b" ")[1].decode()
+
+
 def serve(connection):
     try:
-        head = b""
-        while b"\r\n\r\n" not in head:
-            piece = connection.recv(65536)
-            if not piece:
-                return
-            head += piece
-        path = head.split(b" ")[1].decode()
-        if path == "/endless":
+        method, path = read_head(connection)
+        # Answers once and keeps the connection, to die on what follows.
+        while path == "/again":
+            body = b"%d" % deaths.get(method, 0)
+            connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            method, path = read_head(connection)
+        if path == "/die":
+            deaths[method] = deaths.get(method, 0) + 1
+        elif path == "/endless":
             endless(connection)
         elif path == "/endless-head":
             endless_head(connection)

@@ -80,6 +80,19 @@ describe("core.http", function()
     end)
   end
 
+  for method, times in pairs { POST = 1, PATCH = 1, GET = 2, PUT = 2 } do
+    it(("sends %s %d times when the kept connection dies"):format(method, times), function()
+      run(function()
+        assert(harness.fetch(path, "/again"))
+        local body = method ~= "GET" and "x" or nil
+        local res, err = harness.fetch(path, "/die", { method = method, body = body })
+        assert.is_nil(res)
+        assert.are.equal("connection_failed", err.category)
+        assert.are.equal(tostring(times), assert(harness.fetch(path, "/again", { method = method, body = body })).body)
+      end)
+    end)
+  end
+
   it("holds a bounded part of an endless stream", function()
     run(function()
       local res = assert(harness.fetch(path, "/endless", { stream = true }))

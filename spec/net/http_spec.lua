@@ -2,8 +2,10 @@
 
 local core = require "demilune.core"
 local harness = require "spec.net.harness"
+local leftovers = require "spec.support.leftovers"
 
 local task, http, httpd = core.task, core.http, core.httpd
+local CLOEXEC = 1 << 19 -- O_CLOEXEC in fdinfo (proc(5))
 local fetch, with_server = harness.fetch, harness.with_server
 
 local function mirror(req)
@@ -265,7 +267,8 @@ describe("core.http.request fails with", function()
       assert.has_error(function() http.request { url = url, max_body_bytes = 1 } end)
       assert.has_error(function() http.request { url = url, timeout_ms = 0, max_body_bytes = 1 } end)
       assert.has_error(function() http.request { url = url, timeout_ms = 1 } end)
-      assert.has_error(function() http.request { url = url, timeout_ms = 1, max_body_bytes = 1, headers = { a = {} , b = true } } end)
+      local mixed = { a = {}, b = true }
+      assert.has_error(function() http.request { url = url, timeout_ms = 1, max_body_bytes = 1, headers = mixed } end)
     end)
     assert.has_error(function() http.request { url = "http://localhost/", timeout_ms = 1, max_body_bytes = 1 } end)
   end)
@@ -438,6 +441,36 @@ describe("a cancelled task", function()
   end)
 end)
 
+describe("descriptors of both sides", function()
+  it("are not inherited by children", function()
+    local before = leftovers.fds()
+    with_server(function(req)
+      task.sleep(5)
+      mirror(req)
+    end, function(path)
+      assert(fetch(path, "/"))
+      local inherited = {}
+      local function look()
+        for fd, target in pairs(leftovers.fds()) do
+          local info = io.open("/proc/self/fdinfo/" .. fd)
+          local flags = info and tonumber(info:read("a"):match("flags:%s+(%d+)"), 8)
+          if info then info:close() end
+          if not before[fd] and flags and flags & CLOEXEC == 0 then inherited[fd] = target end
+        end
+      end
+      local client = task.spawn(function() return fetch(path, "/") end)
+      task.sleep(1)
+      look()
+      client:wait()
+      look()
+      local count = 0
+      for fd in pairs(leftovers.fds()) do count = count + (before[fd] and 0 or 1) end
+      assert.is_true(count >= 6)
+      assert.are.same({}, inherited)
+    end)
+  end)
+end)
+
 describe("an environment with proxies", function()
   it("does not concern unix sockets", function()
     with_server(mirror, function(path)
@@ -446,7 +479,9 @@ describe("an environment with proxies", function()
         package.cpath = %q
         local core = require "demilune.core"
         core.task.run(function()
-          local res, err = core.http.request{ url = "http://localhost/proxied", unix_socket = %q, timeout_ms = 3000, max_body_bytes = 9999 }
+          local res, err = core.http.request {
+            url = "http://localhost/proxied", unix_socket = %q, timeout_ms = 3000, max_body_bytes = 9999,
+          }
           io.write(res and res.status or err.category)
         end)]]):format(package.cpath, path)
       local name = harness.socket_path() .. ".lua"

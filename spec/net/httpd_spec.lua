@@ -9,7 +9,9 @@ local fetch, with_server, eventually = harness.fetch, harness.with_server, harne
 
 local GET = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
-local function put(length, fields) return ("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n%s\r\n"):format(length, fields or "") end
+local function put(length, fields)
+  return ("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n%s\r\n"):format(length, fields or "")
+end
 
 describe("a handler of core.httpd", function()
   it("that raises gives 500 without a word of the error", function()
@@ -99,6 +101,18 @@ describe("a handler of core.httpd", function()
     end)
   end)
 
+  it("may end the connection with its answer", function()
+    with_server(function(req) req:respond(200, { Connection = "close" }, "last") end, function(path)
+      local connection = harness.connect(path)
+      connection:send(GET .. GET)
+      local answer, is_closed = connection:receive()
+      assert.is_truthy(answer:find("[Cc]onnection: close\r\n"))
+      assert.are.equal(1, select(2, answer:gsub("last", "")))
+      assert.is_true(is_closed)
+      connection:close()
+    end)
+  end)
+
   it("keeps its request after the exchange is over", function()
     local kept
     with_server(function(req)
@@ -125,7 +139,8 @@ describe("a handler of core.httpd", function()
       req:write("abc")
       req:finish()
     end, function(path, server)
-      for _, case in ipairs { { "/204" }, { "/304" }, { "/204?length=1" }, { "/200", "HEAD" }, { "/200?length=1", "HEAD" } } do
+      local cases = { { "/204" }, { "/304" }, { "/204?length=1" }, { "/200", "HEAD" }, { "/200?length=1", "HEAD" } }
+      for _, case in ipairs(cases) do
         local res = assert(fetch(path, case[1], { method = case[2] or "GET" }))
         assert.are.equal(tonumber(case[1]:match("%d+")), res.status)
         assert.are.equal("", res.body)
@@ -184,7 +199,8 @@ describe("the body of a request", function()
       local body, err = req:read_all(1000)
       req:respond(body and 200 or 413, nil, body or err.category)
     end, function(path)
-      local chunked = ("PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n%s\r\n0\r\n\r\n"):format(("x"):rep(1001))
+      local chunked = "PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n"
+        .. ("x"):rep(1001) .. "\r\n0\r\n\r\n"
       local connection = harness.connect(path)
       connection:send(chunked)
       assert.is_truthy(connection:receive("too_large$"):find("^HTTP/1.1 413"))
@@ -365,7 +381,8 @@ describe("a server", function()
       req:respond(200, { Connection = "close" }, "x")
     end, function(path, server)
       local clients, most = {}, 0
-      for i = 1, 12 do clients[i] = task.spawn(function() return assert(fetch(path, "/", { headers = { Connection = "close" } })).body end) end
+      local function client() return assert(fetch(path, "/", { headers = { Connection = "close" } })).body end
+      for i = 1, 12 do clients[i] = task.spawn(client) end
       for i = 1, 12 do
         local ok, body
         repeat
@@ -498,7 +515,9 @@ describe("a server", function()
     core.log.set_level("off")
     local reader, writer = assert(os_calls.pipe())
     sys.close(writer)
-    local server = httpd.listen { fd = reader, connections = 1, max_requests = 1, max_header_bytes = 4096, handler = function() end }
+    local server = httpd.listen {
+      fd = reader, connections = 1, max_requests = 1, max_header_bytes = 4096, handler = function() end,
+    }
     core.log.set_level("warn")
     if server then server:close() end
     assert.is_nil(os_calls.close(reader))

@@ -101,6 +101,7 @@ static bool write_some(dml_stdio *io) {
 /* The client reads again: what waits for room goes on, then the lines that were read before the hold. */
 static void release(dml_stdio *io) {
   io->is_held = false;
+  uv_unref((uv_handle_t *)io->flusher);
   io->events.on_drain(io->ud);
   if (io->has_ended || dml_stdio_is_full(io)) return;
   set_reading(io, true);
@@ -123,9 +124,11 @@ static void on_writable(uv_poll_t *poll, int status, int events) {
   flush(io);
 }
 
+/* The output is all that the loop lives on then, and it may not have been tried yet. */
 static void hold(dml_stdio *io) {
   io->is_held = true;
   set_reading(io, false);
+  uv_ref((uv_handle_t *)io->flusher);
 }
 
 /* A flush may release what makes more output, and nothing of it may lie here while the loop sleeps. */

@@ -5,7 +5,8 @@
 #include <limits.h>
 #include <stdio.h>
 
-dml_status dml_backend_open(const char *directory, const char *file, const char *symbol, uint32_t abi, const void **out) {
+dml_status dml_backend_open(const char *directory, const char *file, const char *symbol, uint32_t abi,
+                            const void **out) {
   char path[PATH_MAX];
   *out = NULL;
   int len = snprintf(path, sizeof path, "%s/%s", directory, file);

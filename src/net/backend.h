@@ -15,6 +15,7 @@ typedef struct dml_backend_head {
 
 /* Opens `directory/file` and finds the table `symbol` in it; `abi` must match its head. The object stays loaded until
  * the process ends. Errors: DML_INTERNAL (no such file, not loadable, another ABI). */
-dml_status dml_backend_open(const char *directory, const char *file, const char *symbol, uint32_t abi, const void **out);
+dml_status dml_backend_open(const char *directory, const char *file, const char *symbol, uint32_t abi,
+                            const void **out);
 
 #endif

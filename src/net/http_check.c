@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-#define REFUSAL(status, text) {status, "{\"code\":" #status ",\"message\":\"" text "\"}"}
+#define REFUSAL(status, text)                                                                                          \
+  { status, "{\"code\":" #status ",\"message\":\"" text "\"}" }
 
 static const dml_http_refusal MALFORMED = REFUSAL(400, "The request is not well-formed HTTP.");
 static const dml_http_refusal BAD_TARGET = REFUSAL(400, "The request target is not valid.");
@@ -66,7 +67,8 @@ static bool has_clear_framing(const dml_http_subject *subject, int64_t *length) 
 /* No user information, no spaces, no list: what may be compared with a list of names (RFC 9110 §7.2). */
 static bool is_host(dml_span host) {
   for (size_t i = 0; i < host.len; i++)
-    if ((unsigned char)host.data[i] <= ' ' || (unsigned char)host.data[i] >= 0x7f || strchr("/\\,@?#\"<>", host.data[i]))
+    if ((unsigned char)host.data[i] <= ' ' || (unsigned char)host.data[i] >= 0x7f ||
+        strchr("/\\,@?#\"<>", host.data[i]))
       return false;
   return true;
 }

@@ -235,8 +235,10 @@ dml_status dml_http_client_start(dml_http_client *client, const dml_http_transfe
       .connect_timeout_ms = connect_ms > INT32_MAX ? INT32_MAX : (long)connect_ms,
   };
   status = client->ops->start(client->wires, &wire, &SINK, transfer, &transfer->wire);
-  if (status == DML_OK) *out = transfer;
-  else dml_http_transfer_free(transfer);
+  if (status == DML_OK)
+    *out = transfer;
+  else
+    dml_http_transfer_free(transfer);
 done:
   free(s.arena);
   return status;

@@ -1,7 +1,7 @@
 /* http_client.h - HTTP/1.1 requests over TCP, TLS and unix sockets, in the loop.
  *
- * A transfer either gathers the whole response up to a limit, or streams: then the body waits in a bounded buffer, and a
- * reader that does not come stops the sender. Connections are pooled inside the client. Redirects are not followed.
+ * A transfer either gathers the whole response up to a limit, or streams: then the body waits in a bounded buffer, and
+ * a reader that does not come stops the sender. Connections are pooled inside the client. Redirects are not followed.
  * HTTP/2 is left out on purpose: libcurl 7.88 stops all streams of a connection when one is paused.
  *
  * One client a runtime; not from inside its own callbacks: free. */

@@ -1,8 +1,8 @@
 /* http_client_curl.c - the client's back end: libcurl's multi-socket interface in the uv loop.
  *
- * libcurl says which descriptors it wants to know about; each gets a uv_poll for as long, and is closed (uv_close) before
- * libcurl closes the descriptor, since libuv keys watchers by number. Sink functions run inside libcurl callbacks; what
- * they may not do there (free, start) is put off to dispatch(), after the library has returned.
+ * libcurl says which descriptors it wants to know about; each gets a uv_poll for as long, and is closed (uv_close)
+ * before libcurl closes the descriptor, since libuv keys watchers by number. Sink functions run inside libcurl
+ * callbacks; what they may not do there (free, start) is put off to dispatch(), after the library has returned.
  *
  * Linked with nothing of the core. One loop, one thread; name resolution uses libcurl's own threads. */
 #include <curl/curl.h>
@@ -41,6 +41,8 @@ struct dml_http_wire {
   bool is_touched;
   bool is_done;
   bool has_head;
+  bool may_repeat; /* the method is idempotent */
+  unsigned tries;
   dml_status status; /* once done */
   CURL *easy;
   struct curl_slist *headers;
@@ -117,8 +119,10 @@ static void release_easy(dml_http_wire *wire) {
   if (!wire->easy) return;
   curl_multi_remove_handle(wires->multi, wire->easy);
   curl_easy_reset(wire->easy);
-  if (wires->pooled < EASY_POOL_MAX) wires->pool[wires->pooled++] = wire->easy;
-  else curl_easy_cleanup(wire->easy);
+  if (wires->pooled < EASY_POOL_MAX)
+    wires->pool[wires->pooled++] = wire->easy;
+  else
+    curl_easy_cleanup(wire->easy);
   wire->easy = NULL;
 }
 
@@ -211,8 +215,10 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *ud, void *soc
   }
   if (!w && !(w = watch_new(wires, fd))) return -1;
   int events = (what & CURL_POLL_IN ? UV_READABLE : 0) | (what & CURL_POLL_OUT ? UV_WRITABLE : 0);
-  if (events == 0) uv_poll_stop(&w->poll);
-  else uv_poll_start(&w->poll, events, on_socket_event);
+  if (events == 0)
+    uv_poll_stop(&w->poll);
+  else
+    uv_poll_start(&w->poll, events, on_socket_event);
   return 0;
 }
 
@@ -246,7 +252,8 @@ static CURLM *init_multi(void) {
   const int fds[] = {first, second};
   for (size_t i = 0; multi && i < 2; i++) {
     struct stat info;
-    if (fds[i] > STDERR_FILENO && fstat(fds[i], &info) == 0 && S_ISSOCK(info.st_mode)) fcntl(fds[i], F_SETFD, FD_CLOEXEC);
+    if (fds[i] > STDERR_FILENO && fstat(fds[i], &info) == 0 && S_ISSOCK(info.st_mode))
+      fcntl(fds[i], F_SETFD, FD_CLOEXEC);
   }
   return multi;
 }
@@ -310,6 +317,21 @@ static size_t on_body_piece(char *bytes, size_t size, size_t count, void *ud) {
   case DML_HTTP_FLOW_STOP: break;
   }
   return 0;
+}
+
+/* libcurl sends a request again when a kept connection turns out to be dead, whatever its method. One that is not
+ * idempotent may have been acted on (RFC 9110 §9.2.2): whether to repeat it is not for us to decide. */
+static int on_try(void *ud, char *their_ip, char *our_ip, int their_port, int our_port) {
+  dml_http_wire *wire = ud;
+  (void)their_ip, (void)our_ip, (void)their_port, (void)our_port;
+  return wire->tries++ == 0 || wire->may_repeat ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT;
+}
+
+static bool is_idempotent(const char *method) {
+  static const char *const METHODS[] = {"GET", "HEAD", "PUT", "DELETE", "OPTIONS"};
+  for (size_t i = 0; i < sizeof METHODS / sizeof *METHODS; i++)
+    if (strcmp(method, METHODS[i]) == 0) return true;
+  return false;
 }
 
 static curl_socket_t open_socket(void *ud, curlsocktype purpose, struct curl_sockaddr *address) {
@@ -381,6 +403,9 @@ static void set_options(dml_http_wire *wire, const dml_http_wire_options *option
   curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
   curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
   curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* a cancel does not wait for a name to be resolved */
+  curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_try);
+  curl_easy_setopt(easy, CURLOPT_PREREQDATA, wire);
   curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
   curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
   curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, options->connect_timeout_ms);
@@ -433,6 +458,7 @@ static dml_status wires_start(dml_http_wires *wires, const dml_http_wire_options
   wire->easy = wires->pooled > 0 ? wires->pool[--wires->pooled] : curl_easy_init();
   bool ok = wire->easy && add_lines(wire, options);
   if (ok) {
+    wire->may_repeat = is_idempotent(options->method);
     set_options(wire, options);
     ok = curl_multi_add_handle(wires->multi, wire->easy) == CURLM_OK;
   }

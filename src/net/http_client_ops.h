@@ -1,8 +1,9 @@
 /* http_client_ops.h - what http_client.c asks of its back end, and what the back end tells it.
  *
- * The back end moves bytes and knows no limits: it tells about each header line and each piece of body through the sink,
- * which says whether to go on. Sink functions marked [inside] run inside the library, where the table must not be called;
- * the others run outside, from loop callbacks. Neither side knows Lua; the back end is linked with nothing of the core. */
+ * The back end moves bytes and knows no limits: it tells about each header line and each piece of body through the
+ * sink, which says whether to go on. Sink functions marked [inside] run inside the library, where the table must not be
+ * called; the others run outside, from loop callbacks. Neither side knows Lua; the back end is linked with nothing of
+ * the core. */
 #ifndef DML_NET_HTTP_CLIENT_OPS_H
 #define DML_NET_HTTP_CLIENT_OPS_H
 
@@ -50,10 +51,10 @@ typedef struct dml_http_sink {
 typedef struct dml_http_wire_options {
   const char *method;
   const char *url;
-  const char *unix_socket;           /* NULL: TCP */
-  const char *const *header_lines;   /* "Name: value", or "Name;" for an empty value */
+  const char *unix_socket;         /* NULL: TCP */
+  const char *const *header_lines; /* "Name: value", or "Name;" for an empty value */
   size_t header_count;
-  const char *body;                  /* NULL: none */
+  const char *body; /* NULL: none */
   size_t body_len;
   long connect_timeout_ms;
 } dml_http_wire_options;

@@ -99,8 +99,10 @@ dml_status dml_http_server_new(uv_loop_t *loop, const char *directory, const dml
       .idle_timeout_s = options->idle_timeout_s ? options->idle_timeout_s : DML_HTTP_SERVER_IDLE_TIMEOUT_S,
   };
   status = server->ops->open(loop, &listener, &SINK, server, &server->listener);
-  if (status == DML_OK) *out = server;
-  else free(server);
+  if (status == DML_OK)
+    *out = server;
+  else
+    free(server);
   return status;
 failed:
   free(server);
@@ -171,7 +173,8 @@ static void refuse(dml_http_request *request, const dml_http_refusal *refusal) {
   dml_headers_add(&headers, (dml_span){"content-type", 12}, (dml_span){"application/json", 16});
   dml_http_answer answer = {.status = (unsigned)refusal->status,
                             .headers = &headers,
-                            .is_close = true,
+                            .is_last = true,
+                            .is_early = true,
                             .body = refusal->body,
                             .body_len = strlen(refusal->body)};
   request->is_answered = true;
@@ -341,7 +344,8 @@ static void on_end(void *ud, bool is_complete) {
 
 static void on_turn(void *ud) { hand_out(ud); }
 
-static const dml_http_server_sink SINK = {on_head, on_header, on_head_end, on_body, on_body_end, on_pull, on_end, on_turn};
+static const dml_http_server_sink SINK = {on_head,     on_header, on_head_end, on_body,
+                                          on_body_end, on_pull,   on_end,      on_turn};
 
 /* ---- the handler's side ---- */
 
@@ -404,7 +408,8 @@ static dml_status answer(dml_http_request *request, const dml_http_answer *how) 
 
 dml_status dml_http_request_respond(dml_http_request *request, int status, const dml_headers *headers, const char *body,
                                     size_t len) {
-  return answer(request, &(dml_http_answer){.status = (unsigned)status, .headers = headers, .body = body, .body_len = len});
+  return answer(request,
+                &(dml_http_answer){.status = (unsigned)status, .headers = headers, .body = body, .body_len = len});
 }
 
 dml_status dml_http_request_start(dml_http_request *request, int status, const dml_headers *headers, int64_t length) {

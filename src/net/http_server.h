@@ -5,8 +5,8 @@
  * Bodies move both ways with back-pressure: what nobody reads stays in the kernel, what the client does not read makes
  * the writer wait.
  *
- * Callbacks come from the loop, outside the HTTP library, so they may call everything here. A client counts as gone when
- * it closes its side of the connection while its handler waits, half or whole. */
+ * Callbacks come from the loop, outside the HTTP library, so they may call everything here. A client counts as gone
+ * when it closes its side of the connection while its handler waits, half or whole. */
 #ifndef DML_NET_HTTP_SERVER_H
 #define DML_NET_HTTP_SERVER_H
 
@@ -28,11 +28,11 @@ typedef struct dml_http_server dml_http_server;
 typedef struct dml_http_request dml_http_request;
 
 typedef struct dml_http_server_options {
-  int fd;                    /* a bound, listening stream socket, AF_UNIX or TCP; taken, on failure too */
-  unsigned connections_max;  /* beyond, clients wait in the socket's backlog */
-  unsigned requests_max;     /* at work at a time; beyond, 503 */
-  size_t header_max_bytes;   /* request line and fields; beyond, 431. At most DML_HTTP_SERVER_HEADER_MAX_BYTES */
-  unsigned idle_timeout_s;   /* 0: DML_HTTP_SERVER_IDLE_TIMEOUT_S */
+  int fd;                   /* a bound, listening stream socket, AF_UNIX or TCP; taken, on failure too */
+  unsigned connections_max; /* beyond, clients wait in the socket's backlog */
+  unsigned requests_max;    /* at work at a time; beyond, 503 */
+  size_t header_max_bytes;  /* request line and fields; beyond, 431. At most DML_HTTP_SERVER_HEADER_MAX_BYTES */
+  unsigned idle_timeout_s;  /* 0: DML_HTTP_SERVER_IDLE_TIMEOUT_S */
 } dml_http_server_options;
 
 #define DML_HTTP_SERVER_HEADER_MAX_BYTES (64 * 1024)
@@ -74,10 +74,16 @@ bool dml_http_request_peer(const dml_http_request *request, struct ucred *out);
 bool dml_http_request_is_over(const dml_http_request *request);
 bool dml_http_request_is_answered(const dml_http_request *request);
 
-typedef enum dml_http_body { DML_HTTP_BODY_BYTES, DML_HTTP_BODY_WAIT, DML_HTTP_BODY_END, DML_HTTP_BODY_FAILED } dml_http_body;
+typedef enum dml_http_body {
+  DML_HTTP_BODY_BYTES,
+  DML_HTTP_BODY_WAIT,
+  DML_HTTP_BODY_END,
+  DML_HTTP_BODY_FAILED
+} dml_http_body;
 
 /* BYTES: `out` holds what is there, borrowed until the next call or turn of the loop; take it with consume. WAIT:
- * on_readable or on_end will come. END: the body is complete. FAILED: the client is gone, or the answer has been given. */
+ * on_readable or on_end will come. END: the body is complete. FAILED: the client is gone, or the answer has been given.
+ */
 dml_http_body dml_http_request_read(dml_http_request *request, dml_span *out);
 void dml_http_request_consume(dml_http_request *request, size_t len);
 
@@ -91,7 +97,8 @@ dml_status dml_http_request_start(dml_http_request *request, int status, const d
  * else they were copied. Errors: DML_CONFLICT (not started, finished, or bytes are lent), DML_TOO_LARGE (more than
  * `length`), DML_CONNECTION_FAILED (over), DML_INTERNAL. */
 dml_status dml_http_request_write(dml_http_request *request, const char *bytes, size_t len, bool *is_lent);
-/* Ends the body cleanly; a body shorter than its `length` is cut off instead. Errors: DML_CONFLICT, DML_CONNECTION_FAILED. */
+/* Ends the body cleanly; a body shorter than its `length` is cut off instead. Errors: DML_CONFLICT,
+ * DML_CONNECTION_FAILED. */
 dml_status dml_http_request_finish(dml_http_request *request);
 /* Closes the connection without a clean end. Lent bytes are given up. Harmless when over. */
 void dml_http_request_abort(dml_http_request *request);

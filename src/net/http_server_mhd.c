@@ -1,10 +1,10 @@
 /* http_server_mhd.c - the server's back end: libmicrohttpd with external epoll in the uv loop.
  *
  * One uv_poll watches the daemon's epoll descriptor; turn() runs the daemon until it has nothing to do, and after each
- * run, outside the library, lets the core hand out what was heard. A handler that answers within that turn never costs a
- * suspend; one that takes longer has its connection suspended, and then a uv_poll on the connection's descriptor sees
- * the client leave, which libmicrohttpd does not. That watch is closed before libmicrohttpd closes the descriptor: libuv
- * keys watches by number.
+ * run, outside the library, lets the core hand out what was heard. A handler that answers within that turn never costs
+ * a suspend; one that takes longer has its connection suspended, and then a uv_poll on the connection's descriptor sees
+ * the client leave, which libmicrohttpd does not. That watch is closed before libmicrohttpd closes the descriptor:
+ * libuv keys watches by number.
  *
  * Answers are queued in the access handler only. Facts about libmicrohttpd are of version 0.9.75. */
 #include <microhttpd.h>
@@ -23,7 +23,9 @@
 #define BLOCK_BYTES ((size_t)128 * 1024)
 #define BLOCK_SMALL_BYTES ((size_t)8 * 1024)
 /* Runs of the daemon in one turn; what is left then goes on in the loop's next one. */
-#define RUNS_MAX 64
+#define RUNS_MAX 16
+/* How long a listening socket is left alone whose connections cannot be accepted. */
+#define REST_MS 50
 /* "HTTP/1.1" */
 #define VERSION_LEN 8
 
@@ -36,10 +38,12 @@ struct dml_http_listener {
   void *ud;
   dml_http_exchange *exchanges;
   size_t connections;
-  unsigned turn; /* counts runs */
+  unsigned opened; /* counts connections */
+  unsigned turn;   /* counts runs */
   bool is_turning;
   bool is_restless; /* something changed that only another run sees */
   bool is_closed;
+  bool is_resting; /* the epoll descriptor is not watched until the timer */
 };
 
 /* One client connection. */
@@ -66,7 +70,7 @@ struct dml_http_exchange {
   unsigned full_turn;
   uint64_t dropped_bytes;
   struct MHD_Response *response; /* given, not yet queued */
-  bool is_closing;
+  bool is_early;                 /* see dml_http_answer */
   unsigned status;
 };
 
@@ -74,7 +78,7 @@ static void free_handle(uv_handle_t *handle) { free(handle); }
 
 /* ---- suspending ---- */
 
-static void turn(dml_http_listener *listener);
+static bool turn(dml_http_listener *listener);
 static void arm(dml_http_listener *listener, uint64_t wait_ms);
 
 /* Without threads a resumed connection makes no descriptor ready: the daemon must be run. */
@@ -82,8 +86,10 @@ static void release(dml_http_exchange *exchange) {
   if (!exchange->is_suspended) return;
   exchange->is_suspended = false;
   MHD_resume_connection(exchange->mhd);
-  if (exchange->listener->is_turning) exchange->listener->is_restless = true;
-  else if (!exchange->listener->is_closed) arm(exchange->listener, 0);
+  if (exchange->listener->is_turning)
+    exchange->listener->is_restless = true;
+  else if (!exchange->listener->is_closed)
+    arm(exchange->listener, 0);
 }
 
 static void on_left(uv_poll_t *watch, int error, int events) {
@@ -132,7 +138,8 @@ static bool is_word(dml_span span, const char *word) {
   return span.len == strlen(word) && strncasecmp(span.data, word, span.len) == 0;
 }
 
-/* Whether there is a body, and whether it is short enough to be read ahead. Doubtful lengths are the core's to refuse. */
+/* Whether there is a body, and whether it is short enough to be read ahead. Doubtful lengths are the core's to refuse.
+ */
 static void judge_length(dml_http_exchange *exchange, dml_span value) {
   size_t length = 0, i = 0;
   for (; i < value.len && length <= DML_HTTP_SERVER_AHEAD_BYTES; i++) {
@@ -143,8 +150,8 @@ static void judge_length(dml_http_exchange *exchange, dml_span value) {
   exchange->is_ahead = value.len > 0 && i == value.len && length <= DML_HTTP_SERVER_AHEAD_BYTES;
 }
 
-/* libmicrohttpd cuts lines at NUL, takes a bare line feed for a line's end and joins folded lines elsewhere. Fields that
- * follow each other in memory at exactly the distance of a CRLF have none of that. */
+/* libmicrohttpd cuts lines at NUL, takes a bare line feed for a line's end and joins folded lines elsewhere. Fields
+ * that follow each other in memory at exactly the distance of a CRLF have none of that. */
 static enum MHD_Result on_field(void *ud, enum MHD_ValueKind kind, const char *name_data, size_t name_len,
                                 const char *value_data, size_t value_len) {
   walk *w = ud;
@@ -232,7 +239,7 @@ static enum MHD_Result on_first_call(dml_http_exchange *exchange) {
     exchange->phase = PHASE_FULL;
     return MHD_YES;
   }
-  if (exchange->response && (exchange->is_closing || exchange->is_expecting)) return queue(exchange);
+  if (exchange->response && (exchange->is_early || exchange->is_expecting)) return queue(exchange);
   if (exchange->is_ahead || exchange->is_wanted || exchange->response) {
     exchange->phase = PHASE_BODY;
     return MHD_YES;
@@ -313,6 +320,7 @@ static void open_connection(dml_http_listener *listener, struct MHD_Connection *
   c->fd = info->connect_fd;
   *context = c;
   listener->connections++;
+  listener->opened++;
 }
 
 static void close_connection(dml_http_listener *listener, connection *c, void **context) {
@@ -326,18 +334,33 @@ static void close_connection(dml_http_listener *listener, connection *c, void **
   free(c);
 }
 
-static void on_connection(void *ud, struct MHD_Connection *mhd, void **context, enum MHD_ConnectionNotificationCode code) {
-  if (code == MHD_CONNECTION_NOTIFY_STARTED) open_connection(ud, mhd, context);
-  else if (*context) close_connection(ud, *context, context);
+static void on_connection(void *ud, struct MHD_Connection *mhd, void **context,
+                          enum MHD_ConnectionNotificationCode code) {
+  if (code == MHD_CONNECTION_NOTIFY_STARTED)
+    open_connection(ud, mhd, context);
+  else if (*context)
+    close_connection(ud, *context, context);
 }
 
 /* ---- the daemon in the loop ---- */
 
-static void on_timer(uv_timer_t *timer) { turn(timer->data); }
-
 static void on_poll(uv_poll_t *poll, int error, int events) {
+  dml_http_listener *listener = poll->data;
+  bool was_empty = listener->connections == 0;
+  unsigned opened = listener->opened;
   (void)error, (void)events;
-  turn(poll->data);
+  if (!turn(listener) || !was_empty || listener->opened != opened) return;
+  /* Somebody knocks and cannot be let in, for want of descriptors: libmicrohttpd would try again without end. */
+  uv_poll_stop(poll);
+  listener->is_resting = true;
+  arm(listener, REST_MS);
+}
+
+static void on_timer(uv_timer_t *timer) {
+  dml_http_listener *listener = timer->data;
+  if (listener->is_resting) uv_poll_start(listener->poll, UV_READABLE, on_poll);
+  listener->is_resting = false;
+  turn(listener);
 }
 
 /* The timer may stand too early, never too late. */
@@ -347,10 +370,11 @@ static void arm(dml_http_listener *listener, uint64_t wait_ms) {
   uv_timer_start(listener->timer, on_timer, wait_ms, 0);
 }
 
-static void turn(dml_http_listener *listener) {
+/* False: the listener is gone. */
+static bool turn(dml_http_listener *listener) {
   MHD_UNSIGNED_LONG_LONG wait_ms = 0;
   bool has_wait = true;
-  if (listener->is_turning) return;
+  if (listener->is_turning) return true;
   listener->is_turning = true;
   for (int run = 0; run < RUNS_MAX; run++) {
     listener->is_restless = false;
@@ -359,7 +383,7 @@ static void turn(dml_http_listener *listener) {
     listener->sink->on_turn(listener->ud);
     if (listener->is_closed) {
       free(listener);
-      return;
+      return false;
     }
     has_wait = MHD_get_timeout(listener->daemon, &wait_ms) == MHD_YES;
     if (listener->is_restless) wait_ms = 0, has_wait = true;
@@ -367,6 +391,7 @@ static void turn(dml_http_listener *listener) {
   }
   listener->is_turning = false;
   if (has_wait) arm(listener, wait_ms);
+  return true;
 }
 
 /* ---- the table ---- */
@@ -389,20 +414,16 @@ static dml_http_listener *listener_new(uv_loop_t *loop, const dml_http_server_si
 }
 
 static struct MHD_Daemon *start_daemon(dml_http_listener *listener, const dml_http_listener_options *options) {
-  return MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_access, listener,
-                          MHD_OPTION_LISTEN_SOCKET, (MHD_socket)options->fd,
-                          MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY_BYTES,
-                          MHD_OPTION_CONNECTION_LIMIT, options->connections_max,
-                          MHD_OPTION_CONNECTION_TIMEOUT, options->idle_timeout_s,
-                          MHD_OPTION_URI_LOG_CALLBACK, on_target, listener,
-                          MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
-                          MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
-                          MHD_OPTION_NOTIFY_CONNECTION, on_connection, listener,
-                          MHD_OPTION_END);
+  return MHD_start_daemon(
+      MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_access, listener, MHD_OPTION_LISTEN_SOCKET,
+      (MHD_socket)options->fd, MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY_BYTES, MHD_OPTION_CONNECTION_LIMIT,
+      options->connections_max, MHD_OPTION_CONNECTION_TIMEOUT, options->idle_timeout_s, MHD_OPTION_URI_LOG_CALLBACK,
+      on_target, listener, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
+      NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, listener, MHD_OPTION_END);
 }
 
-static dml_status listener_open(uv_loop_t *loop, const dml_http_listener_options *options, const dml_http_server_sink *sink,
-                                void *ud, dml_http_listener **out) {
+static dml_status listener_open(uv_loop_t *loop, const dml_http_listener_options *options,
+                                const dml_http_server_sink *sink, void *ud, dml_http_listener **out) {
   *out = NULL;
   dml_http_listener *listener = listener_new(loop, sink, ud);
   if (!listener) {
@@ -410,11 +431,14 @@ static dml_status listener_open(uv_loop_t *loop, const dml_http_listener_options
     return DML_INTERNAL;
   }
   listener->daemon = start_daemon(listener, options);
-  const union MHD_DaemonInfo *info = listener->daemon ? MHD_get_daemon_info(listener->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
+  const union MHD_DaemonInfo *info =
+      listener->daemon ? MHD_get_daemon_info(listener->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
   if (!info || uv_poll_init(loop, listener->poll, info->epoll_fd) != 0) {
     /* A daemon that did not start leaves the socket alone; one that did closes it. */
-    if (listener->daemon) MHD_stop_daemon(listener->daemon);
-    else close(options->fd);
+    if (listener->daemon)
+      MHD_stop_daemon(listener->daemon);
+    else
+      close(options->fd);
     free(listener->poll);
     free(listener->timer);
     free(listener);
@@ -471,20 +495,23 @@ static struct MHD_Response *make_response(dml_http_exchange *exchange, const dml
   return has_no_body ? make_whole("", 0) : make_stream(exchange, answer->length);
 }
 
-static bool is_framing(dml_span name) {
-  return is_word(name, "content-length") || is_word(name, "transfer-encoding") || is_word(name, "connection");
-}
+static bool is_framing(dml_span name) { return is_word(name, "content-length") || is_word(name, "transfer-encoding"); }
 
 static bool add_headers(struct MHD_Response *response, const dml_http_answer *answer) {
   size_t count = answer->headers ? answer->headers->count : 0;
   const dml_headers *headers = answer->headers;
+  bool is_last = answer->is_last;
   for (size_t i = 0; i < count; i++) {
     const dml_header_place *place = &headers->places[i];
     dml_span name = {headers->bytes.data + place->name, place->name_len};
-    if (place->value_len == 0 || is_framing(name)) continue;
-    if (MHD_add_response_header(response, name.data, headers->bytes.data + place->value) != MHD_YES) return false;
+    dml_span value = {headers->bytes.data + place->value, place->value_len};
+    if (is_word(name, "connection")) {
+      if (is_word(value, "close")) is_last = true;
+    } else if (value.len > 0 && !is_framing(name)) {
+      if (MHD_add_response_header(response, name.data, value.data) != MHD_YES) return false;
+    }
   }
-  return !answer->is_close || MHD_add_response_header(response, "connection", "close") == MHD_YES;
+  return !is_last || MHD_add_response_header(response, "connection", "close") == MHD_YES;
 }
 
 static dml_status exchange_answer(dml_http_exchange *exchange, const dml_http_answer *answer) {
@@ -497,7 +524,7 @@ static dml_status exchange_answer(dml_http_exchange *exchange, const dml_http_an
   }
   exchange->response = response;
   exchange->status = answer->status;
-  exchange->is_closing = answer->is_close;
+  exchange->is_early = answer->is_early;
   release(exchange);
   return DML_OK;
 }

@@ -1,8 +1,8 @@
 /* http_server_ops.h - what http_server.c asks of its back end, and what the back end tells it.
  *
- * The back end parses and moves bytes; what a request means, which are refused and how much may wait is the core's. Sink
- * functions marked [inside] run inside the library: they note what they hear and must not call the table. on_turn runs
- * outside, after one or more of them, and may call anything. The back end is linked with nothing of the core. */
+ * The back end parses and moves bytes; what a request means, which are refused and how much may wait is the core's.
+ * Sink functions marked [inside] run inside the library: they note what they hear and must not call the table. on_turn
+ * runs outside, after one or more of them, and may call anything. The back end is linked with nothing of the core. */
 #ifndef DML_NET_HTTP_SERVER_OPS_H
 #define DML_NET_HTTP_SERVER_OPS_H
 
@@ -45,8 +45,8 @@ typedef struct dml_http_server_sink {
   void *(*on_head)(void *ud, dml_http_exchange *exchange, const dml_http_head *head);
   /* [inside] The fields follow, one call each, in order. */
   void (*on_header)(void *request, dml_span name, dml_span value);
-  /* [inside] `is_exact`: every byte of the head is accounted for, there was no NUL, no bare line feed and no folded line
-   * (RFC 9112 §2.2, §5.2). */
+  /* [inside] `is_exact`: every byte of the head is accounted for, there was no NUL, no bare line feed and no folded
+   * line (RFC 9112 §2.2, §5.2). */
   void (*on_head_end)(void *request, bool is_exact);
   /* [inside] Body: returns how many bytes were taken. The rest comes again after want_body. */
   size_t (*on_body)(void *request, const char *bytes, size_t len);
@@ -69,8 +69,9 @@ typedef struct dml_http_listener_options {
 
 typedef struct dml_http_answer {
   unsigned status;
-  const dml_headers *headers; /* without framing fields; copied */
-  bool is_close;              /* the connection ends with it */
+  const dml_headers *headers; /* framing fields among them are left out; copied */
+  bool is_last;               /* the connection ends with it, as with "Connection: close" among the headers */
+  bool is_early;              /* a body that was not read yet is not read at all; implies is_last */
   bool is_stream;             /* body by on_pull, else the bytes below */
   int64_t length;             /* of a stream: -1 for chunked */
   const char *body;           /* borrowed until on_end */
@@ -80,8 +81,8 @@ typedef struct dml_http_answer {
 typedef struct dml_http_server_ops {
   dml_backend_head head;
   /* Errors: DML_INTERNAL. */
-  dml_status (*open)(uv_loop_t *loop, const dml_http_listener_options *options, const dml_http_server_sink *sink, void *ud,
-                     dml_http_listener **out);
+  dml_status (*open)(uv_loop_t *loop, const dml_http_listener_options *options, const dml_http_server_sink *sink,
+                     void *ud, dml_http_listener **out);
   /* Stops listening and ends all exchanges, each with its on_end; frees the listener. */
   void (*close)(dml_http_listener *listener);
   /* Open connections. */

@@ -11,7 +11,8 @@ static int hex_digit(char c) {
   return -1;
 }
 
-/* Decodes `raw` to `*at` and moves it behind. `plus`: what a plus sign stands for. False on a broken escape or a NUL. */
+/* Decodes `raw` to `*at` and moves it behind. `plus`: what a plus sign stands for. False on a broken escape or a NUL.
+ */
 static bool decode(char **at, dml_span raw, char plus, dml_span *out) {
   char *start = *at, *to = start;
   for (size_t i = 0; i < raw.len; i++) {

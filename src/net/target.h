@@ -1,7 +1,7 @@
 /* target.h - the request target of HTTP/1.1 (RFC 9112 §3.2), taken apart and decoded.
  *
- * Decoding happens once, here, and every length is kept: what a router, a policy and a file system see is the same run of
- * bytes. A decoded NUL, a broken escape or a raw byte outside visible ASCII makes the whole target invalid. */
+ * Decoding happens once, here, and every length is kept: what a router, a policy and a file system see is the same run
+ * of bytes. A decoded NUL, a broken escape or a raw byte outside visible ASCII makes the whole target invalid. */
 #ifndef DML_NET_TARGET_H
 #define DML_NET_TARGET_H
 
@@ -22,8 +22,8 @@ typedef struct dml_target {
   size_t count;
 } dml_target;
 
-/* Takes apart `raw`; an absolute target ("http://host/…") must name the authority `host`. On failure there is nothing to
- * deinit. Errors: DML_INVALID_ARGUMENT, DML_TOO_LARGE (DML_TARGET_PARAMETERS_MAX), DML_INTERNAL. */
+/* Takes apart `raw`; an absolute target ("http://host/…") must name the authority `host`. On failure there is nothing
+ * to deinit. Errors: DML_INVALID_ARGUMENT, DML_TOO_LARGE (DML_TARGET_PARAMETERS_MAX), DML_INTERNAL. */
 dml_status dml_target_parse(dml_target *target, dml_span raw, dml_span host);
 void dml_target_deinit(dml_target *target);
 

@@ -50,9 +50,17 @@ static int l_read(lua_State *L) {
   luaL_Buffer out;
   char *place = luaL_buffinitsize(L, &out, (size_t)st.st_size + 1);
   size_t len = 0;
-  ssize_t n = 1;
-  while (len < (size_t)st.st_size && (n = read(fd, place + len, (size_t)st.st_size - len)) > 0) len += (size_t)n;
+  int err = 0;
+  while (len < (size_t)st.st_size) {
+    ssize_t n = read(fd, place + len, (size_t)st.st_size - len);
+    if (n > 0) len += (size_t)n;
+    else if (n == 0 || errno != EINTR) {
+      err = n < 0 ? errno : 0;
+      break;
+    }
+  }
   close(fd);
+  if (err) return fail_errno(L, err);
   luaL_pushresultsize(&out, len);
   return 1;
 }
@@ -76,7 +84,8 @@ static int l_write(lua_State *L) {
   char beside[PATH_BYTES];
   if ((size_t)snprintf(beside, sizeof beside, "%s.%ld.new", path, (long)getpid()) >= sizeof beside)
     return dml_push_error(L, DML_TOO_LARGE);
-  int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  unlink(beside); /* of a process that died with our pid; made anew for its mode */
+  int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) return fail_errno(L, errno);
   int err = write_all(fd, bytes, len);
   close(fd);

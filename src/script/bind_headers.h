@@ -8,8 +8,9 @@
 
 /* {[lower-case name] = value}; values of a repeated name are joined with ", " (RFC 9110 §5.3). [-0, +1] */
 void dml_push_headers(lua_State *L, const dml_headers *headers);
-/* Adds the fields of the table at `index` (nil: none): names are strings, values strings, integers, or lists of strings.
- * Raises for other types; what HTTP does not allow is the world's failure: errors as for dml_headers_add. [-0, +0] */
+/* Adds the fields of the table at `index` (nil: none): names are strings, values strings, integers, or lists of
+ * strings. Raises for other types; what HTTP does not allow is the world's failure: errors as for dml_headers_add. [-0,
+ * +0] */
 dml_status dml_to_headers(lua_State *L, int index, dml_headers *headers);
 
 #endif

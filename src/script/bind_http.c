@@ -1,7 +1,8 @@
 /* bind_http.c - the HTTP client as Lua sees it: core.http.
  *
- * One client a Lua state, made by the first request. A call object (a userdata) owns the transfer, so that whatever ends
- * the task or the state drops it. A whole response becomes a plain table; a streaming one is the call object itself. */
+ * One client a Lua state, made by the first request. A call object (a userdata) owns the transfer, so that whatever
+ * ends the task or the state drops it. A whole response becomes a plain table; a streaming one is the call object
+ * itself. */
 #include <lauxlib.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,8 +182,10 @@ static uint64_t field_ms(lua_State *L, const char *name, bool required) {
 static dml_span field_text(lua_State *L, const char *name, const char *otherwise) {
   dml_span span = {otherwise, otherwise ? strlen(otherwise) : 0};
   int type = lua_getfield(L, 1, name);
-  if (type == LUA_TSTRING) span.data = lua_tolstring(L, -1, &span.len);
-  else if (type != LUA_TNIL || !otherwise) luaL_error(L, "%s must be a string", name);
+  if (type == LUA_TSTRING)
+    span.data = lua_tolstring(L, -1, &span.len);
+  else if (type != LUA_TNIL || !otherwise)
+    luaL_error(L, "%s must be a string", name);
   return span;
 }
 

@@ -78,8 +78,10 @@ static void settle(request *r) {
 static void on_task_end(void *ud) {
   request *r = ud;
   r->task = NULL;
-  if (r->is_over) let_go(r);
-  else if (!r->is_settled) settle(r);
+  if (r->is_over)
+    let_go(r);
+  else if (!r->is_settled)
+    settle(r);
 }
 
 static void wake(request *r, dml_wait_push push) {
@@ -283,7 +285,8 @@ static int l_start(lua_State *L) {
   dml_span value;
   lua_settop(L, 3);
   dml_status status = read_headers(L, r);
-  if (status == DML_OK && dml_headers_find(&r->headers, "content-length", &value) && !dml_span_to_length(value, &length))
+  if (status == DML_OK && dml_headers_find(&r->headers, "content-length", &value) &&
+      !dml_span_to_length(value, &length))
     status = DML_INVALID_ARGUMENT;
   if (status == DML_OK) status = dml_http_request_start(r->http, code, &r->headers, length);
   dml_headers_deinit(&r->headers);
@@ -377,8 +380,10 @@ static void push_table(lua_State *L, const request *r, const char *name) {
     lua_setiuservalue(L, 1, REQUEST_CACHE);
   }
   if (lua_getfield(L, -1, name) != LUA_TNIL) return;
-  if (*name == 'q') push_query(L, dml_http_request_target(r->http));
-  else dml_push_headers(L, dml_http_request_headers(r->http));
+  if (*name == 'q')
+    push_query(L, dml_http_request_target(r->http));
+  else
+    dml_push_headers(L, dml_http_request_headers(r->http));
   lua_pushvalue(L, -1);
   lua_setfield(L, -4, name);
 }
@@ -426,7 +431,8 @@ static int l_connections(lua_State *L) {
   return 1;
 }
 
-static lua_Integer field_number(lua_State *L, const char *name, lua_Integer least, lua_Integer most, lua_Integer otherwise) {
+static lua_Integer field_number(lua_State *L, const char *name, lua_Integer least, lua_Integer most,
+                                lua_Integer otherwise) {
   int is_integer;
   int type = lua_getfield(L, 1, name);
   lua_Integer value = lua_tointegerx(L, -1, &is_integer);
@@ -457,8 +463,8 @@ static int l_listen(lua_State *L) {
   lua_setiuservalue(L, -2, 1);
   lua_pushvalue(L, -1);
   lua_rawsetp(L, LUA_REGISTRYINDEX, s); /* a server lives until it is closed */
-  dml_status status = dml_http_server_new(dml_loop_uv(dml_script_loop(script)), dml_script_dir(script), &options, on_request,
-                                          s, &s->http);
+  dml_status status = dml_http_server_new(dml_loop_uv(dml_script_loop(script)), dml_script_dir(script), &options,
+                                          on_request, s, &s->http);
   if (status == DML_OK) return 1;
   lua_pushnil(L);
   lua_rawsetp(L, LUA_REGISTRYINDEX, s);

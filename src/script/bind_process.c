@@ -70,6 +70,14 @@ static void drop_wait(void *ud) {
   stop_timer(face);
 }
 
+/* A string that exec(3) takes as it is. [-0, +0] */
+static const char *check_text(lua_State *L, int index, const char *name) {
+  size_t len;
+  const char *text = lua_tolstring(L, index, &len);
+  if (!text || strlen(text) != len) luaL_error(L, "%s must hold strings without NUL", name);
+  return text;
+}
+
 /* The strings of the list (or "K=V" of the map) in field `name` of table 1, NULL-terminated; NULL where the field is nil.
  * The array is a userdata left on the stack, the strings are kept by a table left below it. [-0, +2] */
 static char **strings_of(lua_State *L, const char *name, bool is_map) {
@@ -80,9 +88,14 @@ static char **strings_of(lua_State *L, const char *name, bool is_map) {
   luaL_checktype(L, -1, LUA_TTABLE);
   int table = lua_gettop(L), n = 0;
   for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) {
-    if (is_map) lua_pushfstring(L, "%s=%s", luaL_checkstring(L, -2), luaL_checkstring(L, -1));
-    else lua_rawgeti(L, table, n + 1);
-    luaL_checkstring(L, -1);
+    if (is_map) {
+      /* no conversion of a number in its place: that would lose lua_next its key */
+      if (lua_type(L, -2) != LUA_TSTRING) luaL_error(L, "a name in %s is no string", name);
+      lua_pushfstring(L, "%s=%s", check_text(L, -2, name), check_text(L, -1, name));
+    } else {
+      lua_rawgeti(L, table, n + 1);
+      check_text(L, -1, name);
+    }
     lua_rawseti(L, keep, ++n);
     if (n >= STRINGS_MAX) luaL_error(L, "too many strings in %s", name);
   }
@@ -148,7 +161,7 @@ static int l_wait(lua_State *L) {
   if (timeout_ms >= 0 && (face->timer = calloc(1, sizeof *face->timer))) {
     uv_timer_init(dml_loop_uv(dml_script_loop(dml_script_of(L))), face->timer);
     face->timer->data = face;
-    uv_timer_start(face->timer, on_timeout, (uint64_t)timeout_ms, 0);
+    dml_timer_start(face->timer, on_timeout, timeout_ms);
   }
   return dml_wait_yield(L);
 }

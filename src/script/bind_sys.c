@@ -19,6 +19,7 @@
 #define ARGUMENTS_MAX 4096
 #define LISTEN_BACKLOG 128
 #define WATCH_T "demilune.watch"
+#define SIGNAL_T "demilune.signal"
 
 /* sys.env(name) -> value | nothing */
 static int l_env(lua_State *L) {
@@ -90,10 +91,12 @@ static const char *option_at(lua_State *L, int list, int i, bool *takes_value, c
   return name;
 }
 
-/* What stands in argv where getopt stopped: our own argument, so it may be repeated to the person who typed it. */
+/* What stands in argv where getopt stopped: our own argument, so it may be repeated to the person who typed it. Inside a
+ * cluster of letters getopt has not moved on yet, but says the letter. */
 static int bad_option(lua_State *L, char **argv, int rc) {
   lua_pushnil(L);
-  lua_pushfstring(L, rc == ':' ? "option %s needs a value" : "there is no option %s", argv[optind - 1]);
+  if (rc == '?' && optopt > ' ' && optopt < 0x7F && optopt != 'h') lua_pushfstring(L, "there is no option -%c", optopt);
+  else lua_pushfstring(L, rc == ':' ? "option %s needs a value" : "there is no option %s", argv[optind - 1]);
   return 2;
 }
 
@@ -332,7 +335,7 @@ static int l_reader_read(lua_State *L) {
   lua_settop(L, 1);
   w->wait = dml_wait_new(L, drop_watch, w);
   uv_poll_start(w->poll, UV_READABLE, on_readable);
-  if (timeout_ms >= 0) uv_timer_start(w->timer, on_timeout, (uint64_t)timeout_ms, 0);
+  if (timeout_ms >= 0) dml_timer_start(w->timer, on_timeout, timeout_ms);
   return dml_wait_yield(L);
 }
 
@@ -344,13 +347,23 @@ static int l_reader_close(lua_State *L) {
 
 /* ---- signals ---- */
 
+/* On the heap, since it is closed asynchronously. A userdata that points to it stands in the registry under its address,
+ * with the function as user value 1, and closes it when the state ends. */
 typedef struct signal_watch {
   uv_signal_t handle;
   dml_script *script;
 } signal_watch;
 
+static int signal_gc(lua_State *L) {
+  signal_watch **box = lua_touserdata(L, 1);
+  if (*box) uv_close((uv_handle_t *)*box, free_handle);
+  *box = NULL;
+  return 0;
+}
+
 static int run_signal(lua_State *L) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, lua_touserdata(L, 1));
+  lua_getiuservalue(L, -1, 1);
   dml_task_spawn(L, 0);
   return 0;
 }
@@ -367,11 +380,19 @@ static int l_on_signal(lua_State *L) {
   static const int NUMBERS[] = {SIGTERM, SIGINT, SIGHUP};
   int number = NUMBERS[luaL_checkoption(L, 1, NULL, NAMES)];
   luaL_checktype(L, 2, LUA_TFUNCTION);
-  signal_watch *w = calloc(1, sizeof *w);
-  if (!w) return luaL_error(L, "out of memory");
-  w->script = dml_script_of(L);
-  uv_signal_init(dml_loop_uv(dml_script_loop(w->script)), &w->handle);
+  signal_watch **box = lua_newuserdatauv(L, sizeof *box, 1);
+  *box = NULL;
+  luaL_setmetatable(L, SIGNAL_T);
   lua_pushvalue(L, 2);
+  lua_setiuservalue(L, -2, 1);
+  dml_script *script = dml_script_of(L);
+  signal_watch *w = calloc(1, sizeof *w);
+  if (!w || uv_signal_init(dml_loop_uv(dml_script_loop(script)), &w->handle) != 0) {
+    free(w);
+    return luaL_error(L, "a signal cannot be watched");
+  }
+  w->script = script;
+  *box = w;
   lua_rawsetp(L, LUA_REGISTRYINDEX, w);
   uv_signal_start(&w->handle, on_signal, number);
   uv_unref((uv_handle_t *)&w->handle);
@@ -417,6 +438,11 @@ int dml_open_sys(lua_State *L) {
     luaL_newlib(L, READER_METHODS);
     lua_setfield(L, -2, "__index");
     lua_pushcfunction(L, l_reader_close);
+    lua_setfield(L, -2, "__gc");
+  }
+  lua_pop(L, 1);
+  if (luaL_newmetatable(L, SIGNAL_T)) {
+    lua_pushcfunction(L, signal_gc);
     lua_setfield(L, -2, "__gc");
   }
   lua_pop(L, 1);

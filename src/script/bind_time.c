@@ -8,7 +8,7 @@
 #include "script/task.h"
 
 #define EVENT_T "demilune.event"
-#define SLEEP_MAX_MS (366.0 * 86400 * 1000)
+#define ISO_MAX_MS 1e15 /* what int64 holds; the clock knows its own end */
 
 /* A task that waits for an event, or, without one, for its timer alone. */
 typedef struct waiter {
@@ -87,9 +87,7 @@ static int start_waiting(lua_State *L, event *e, lua_Number timeout_ms) {
     w->timer = timer;
     uv_timer_init(dml_loop_uv(dml_script_loop(dml_script_of(L))), timer);
     timer->data = w;
-    if (timeout_ms > SLEEP_MAX_MS) timeout_ms = SLEEP_MAX_MS;
-    uv_update_time(timer->loop);
-    uv_timer_start(timer, on_timer, (uint64_t)timeout_ms, 0);
+    dml_timer_start(timer, on_timer, timeout_ms);
   }
   return dml_wait_yield(L);
 }
@@ -111,7 +109,8 @@ static int l_epoch_ms(lua_State *L) {
 
 static int l_iso(lua_State *L) {
   char stamp[DML_CLOCK_ISO_BYTES];
-  dml_clock_iso((int64_t)luaL_checknumber(L, 1), stamp);
+  lua_Number ms = luaL_checknumber(L, 1);
+  dml_clock_iso(ms > 0 ? (int64_t)(ms < ISO_MAX_MS ? ms : ISO_MAX_MS) : 0, stamp);
   lua_pushstring(L, stamp);
   return 1;
 }

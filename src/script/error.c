@@ -39,6 +39,22 @@ int dml_push_error(lua_State *L, dml_status status) {
   return 2;
 }
 
+static int describe(lua_State *L) {
+  luaL_tolstring(L, 1, NULL);
+  return 1;
+}
+
+const char *dml_push_error_text(lua_State *L, int index, size_t *len) {
+  index = lua_absindex(L, index);
+  lua_pushcfunction(L, describe);
+  lua_pushvalue(L, index);
+  if (lua_pcall(L, 1, 1, 0) != LUA_OK) {
+    lua_pop(L, 1);
+    lua_pushliteral(L, "an error whose __tostring fails");
+  }
+  return lua_tolstring(L, -1, len);
+}
+
 /* status.new(category) -> a fresh error of that row; raises for a category that the table lacks. */
 static int l_new(lua_State *L) {
   dml_status status = dml_status_from_name(luaL_checkstring(L, 1));

@@ -53,12 +53,11 @@ int dml_program_run(const dml_program *program) {
   lua_pushlightuserdata(L, (void *)program);
   int code = EXIT_FAULT;
   if (lua_pcall(L, 1, 1, 0) == LUA_OK) {
-    code = (int)luaL_optinteger(L, -1, 0);
+    code = (int)lua_tointeger(L, -1);
   } else {
     size_t len;
-    const char *text = luaL_tolstring(L, -1, &len);
+    const char *text = dml_push_error_text(L, -1, &len);
     dml_log_write(program->log, DML_LOG_ERROR, text, len);
-
   }
   dml_script_close(script);
   lua_close(L);

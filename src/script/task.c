@@ -9,6 +9,7 @@
 
 #define TASK_T "demilune.task"
 #define GRACE_RETRY_MS 10
+#define TIMER_MAX_MS (366.0 * 86400 * 1000)
 
 struct dml_wait {
   dml_wait_drop drop;
@@ -67,6 +68,13 @@ static const char CANCELLED_KEY = 0;
 
 static void free_handle(uv_handle_t *handle) { free(handle); }
 
+void dml_timer_start(uv_timer_t *timer, uv_timer_cb cb, lua_Number timeout_ms) {
+  if (!(timeout_ms > 0)) timeout_ms = 0;
+  if (timeout_ms > TIMER_MAX_MS) timeout_ms = TIMER_MAX_MS;
+  uv_update_time(timer->loop);
+  uv_timer_start(timer, cb, (uint64_t)timeout_ms, 0);
+}
+
 dml_status dml_script_open(lua_State *L, dml_loop *loop, dml_log *log, const char *dir, dml_script **out) {
   *out = NULL;
   dml_script *script = calloc(1, sizeof *script);
@@ -104,7 +112,7 @@ lua_State *dml_script_main(dml_script *script) { return script->main; }
 
 static void log_failure(dml_script *script, lua_State *L) {
   size_t len;
-  const char *text = luaL_tolstring(L, -1, &len);
+  const char *text = dml_push_error_text(L, -1, &len);
   dml_log_write(script->log, DML_LOG_ERROR, text, len);
   lua_pop(L, 1);
 }
@@ -178,7 +186,7 @@ static void finish(dml_task *task, int n) {
   } else {
     lua_xmove(task->co, L, 1);
     task->state = TASK_FAILED;
-    if (!task->was_cancelled && !task->is_watched && !task->joiners && lua_type(L, -1) == LUA_TSTRING) log_failure(task->script, L);
+    if (!task->was_cancelled && !task->is_watched && !task->joiners) log_failure(task->script, L);
   }
   lua_setiuservalue(L, -2, 2);
   lua_pushnil(L);
@@ -221,7 +229,7 @@ static void resume(dml_task *task, int nargs) {
     dml_log_printf(script->log, DML_LOG_ERROR, "a task yielded outside a wait and was ended");
     end_hard(task);
   } else {
-    if (lua_type(co, -1) == LUA_TSTRING) luaL_traceback(co, co, lua_tostring(co, -1), 0);
+    if (lua_type(co, -1) == LUA_TSTRING && lua_checkstack(co, LUA_MINSTACK)) luaL_traceback(co, co, lua_tostring(co, -1), 0);
     lua_resetthread(co); /* keeps the error on top */
     finish(task, -1);
   }
@@ -401,7 +409,7 @@ static void start_grace(dml_task *task) {
   if (!task->grace) return;
   uv_timer_init(dml_loop_uv(task->script->loop), task->grace);
   task->grace->data = task;
-  uv_timer_start(task->grace, on_grace_over, DML_TASK_GRACE_MS, 0);
+  dml_timer_start(task->grace, on_grace_over, DML_TASK_GRACE_MS);
 }
 
 void dml_task_cancel(dml_task *task) {
@@ -511,6 +519,7 @@ static int l_wait(lua_State *L) {
   lua_Number timeout_ms = luaL_optnumber(L, 2, -1);
   lua_settop(L, 1);
   if (task->state != TASK_RUNNING) return push_joined(L, task);
+  if (task == dml_task_current(L)) return luaL_error(L, "a task cannot wait for its own end");
   dml_wait *wait = dml_wait_new(L, NULL, NULL);
   joiner *j = joiner_new(task, timeout_ms >= 0);
   if (!j) {
@@ -521,7 +530,7 @@ static int l_wait(lua_State *L) {
   j->wait = wait;
   j->next = task->joiners;
   task->joiners = j;
-  if (j->timer) uv_timer_start(j->timer, on_join_timeout, (uint64_t)timeout_ms, 0);
+  if (j->timer) dml_timer_start(j->timer, on_join_timeout, timeout_ms);
   return dml_wait_yield(L);
 }
 
@@ -543,6 +552,7 @@ static int l_run(lua_State *L) {
   dml_script *script = dml_script_of(L);
   luaL_checktype(L, 1, LUA_TFUNCTION);
   if (script->running) return luaL_error(L, "task.run is for the main thread; a task just calls the function");
+  if (script->depth > 0) return luaL_error(L, "task.run cannot be called from an event; use task.spawn");
   dml_task *task = dml_task_spawn(L, lua_gettop(L) - 1);
   task->is_watched = true;
   int handle = lua_gettop(L);

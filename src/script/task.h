@@ -82,7 +82,14 @@ int dml_wait_yield(lua_State *L);
  * task does next happens inside this call. From inside Lua: queued, and `push` runs later, so `ud` must live until then. */
 void dml_wait_wake(dml_wait *wait, dml_wait_push push, void *ud);
 
+/* Starts a timer that counts from now, not from when the loop's turn began, which a long-running task may have made long
+ * ago. Below 0 is 0; more than a year, infinity too, is a year. */
+void dml_timer_start(uv_timer_t *timer, uv_timer_cb cb, lua_Number timeout_ms);
+
 /* nil, {category, message, retryable} with the metatable of errors. [-0, +2] */
 int dml_push_error(lua_State *L, dml_status status);
+/* Pushes a raised value as text for the log, whatever it is, and returns the text. Never raises, but without memory.
+ * [-0, +1] */
+const char *dml_push_error_text(lua_State *L, int index, size_t *len);
 
 #endif

@@ -14,7 +14,7 @@ local PROGRESS_COLUMNS = 70
 
 --- Why JSON is refused, by what the decoder says.
 local FAULTS = {
-  out_of_range = "holds a number that is out of range", over_limit = "is nested too deep or holds too many values",
+  out_of_range = "hold a number that is out of range", over_limit = "are nested too deep or hold too many values",
 }
 
 --- The text of the arguments: as given, or from stdin.
@@ -29,7 +29,9 @@ end
 local function arguments_of(given, config)
   local text = text_of(given, config.limits.message * 1024 * 1024)
   local value, fault = json.decode(text)
-  if fault then session.misuse("the arguments " .. (FAULTS[fault] or "are not JSON") .. "; quote them for the shell: '{\"a\": 1}'") end
+  if fault then
+    session.misuse("the arguments " .. (FAULTS[fault] or "are not JSON; quote them for the shell: '{\"path\": \"a b\"}'"))
+  end
   if type(value) ~= "table" or getmetatable(value) ~= nil then session.misuse "the arguments must be a JSON object" end
   return value
 end

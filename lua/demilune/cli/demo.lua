@@ -31,9 +31,7 @@ getent hosts example.org || echo 'no network: a look-up fails at once']]
 
 local LOOP = "for i in 1 2 3; do echo \"step $i of 3\"; sleep 0.15; done"
 
----@class demilune.Demo
----@field server demilune.Client
----@field steps integer
+--- One run: `server` (demilune.Client), `steps` told so far, `sandbox_id`, `mark`.
 local Demo = {}
 Demo.__index = Demo
 

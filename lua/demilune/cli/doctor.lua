@@ -64,7 +64,8 @@ local function render(report)
   local head = ("demilune %s, Lua %s, on %s, kernel %s, as %s\n\n"):format(
     versions.demilune, versions.lua, versions.system or "an unknown system", versions.kernel or "unknown", core.sys.user())
   local faults = checks.faults(report)
-  local verdict = report.ok and style.paint("green", "Sandboxes work here.") or style.paint("red", "Sandboxes cannot work here yet.")
+  local verdict = report.ok and style.paint("green", "Sandboxes work here.")
+    or style.paint("red", "Sandboxes cannot work here yet.")
   return head .. checks.list(report) .. "\n" .. grid.render(rows, { indent = "  ", wraps = style.is_terminal() })
     .. "\n" .. verdict .. "\n" .. faults
 end

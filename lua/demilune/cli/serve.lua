@@ -34,6 +34,10 @@ local function open_log(config, has_level)
   if not ok then core.log.warn("the log file cannot be opened, so the log goes to stderr: " .. err.message) end
 end
 
+local function wait_while(is_so, deadline_ms)
+  while is_so() and task.now_ms() < deadline_ms do task.sleep(5) end
+end
+
 local function serve(app, in_fd, out_fd)
   local principal = "local:" .. core.sys.user()
   local scope = app:new_scope(principal)
@@ -52,11 +56,12 @@ local function serve(app, in_fd, out_fd)
   core.sys.on_signal("HUP", core.log.reopen)
   over:wait()
   local io = conversation.io
+  local ended_ms = task.now_ms()
   io:stop_reading()
   io:stop_calls()
-  local deadline = task.now_ms() + ANSWER_MS
-  while io:call_count() > 0 and task.now_ms() < deadline do task.sleep(5) end
+  wait_while(function() return io:call_count() > 0 end, ended_ms + ANSWER_MS)
   scope:close(CLOSE_MS)
+  wait_while(function() return io:unsent() > 0 end, ended_ms + ANSWER_MS + CLOSE_MS)
   io:close()
 end
 

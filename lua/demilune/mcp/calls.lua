@@ -11,6 +11,13 @@ local function fail(message)
   error({ rpc_code = INVALID_PARAMS, message = message }, 0)
 end
 
+--- Whether a decoded value is a JSON object; arrays carry a metatable.
+---@param value any
+---@return boolean
+function calls.is_object(value)
+  return type(value) == "table" and getmetatable(value) == nil
+end
+
 --- The page of `list` that a cursor names, and the cursor of the next. A cursor is opaque to clients: the sealed place.
 ---@param list table[]
 ---@param cursor any
@@ -43,7 +50,7 @@ function calls.call(request, has_structured)
   if not tool then fail "there is no such tool" end
   local arguments = params.arguments
   if arguments == nil or arguments == json.null then arguments = {} end
-  if type(arguments) ~= "table" or (getmetatable(arguments) ~= nil) then fail "arguments must be an object" end
+  if not calls.is_object(arguments) then fail "arguments must be an object" end
   local token, call = request.token, request.call
   local result, err, partial = app:call(tool, arguments, {
     scope = conversation.scope, principal = conversation.principal, client = conversation.client,

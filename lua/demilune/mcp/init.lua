@@ -2,6 +2,7 @@
 --
 -- Up to 2025-11-25 a session begins with `initialize`; from 2026-07-28 on every request names its revision in `_meta`. Both
 -- may come over the same connection, in any order. What is wrong with a message itself was answered before, in C.
+local calls = require "demilune.mcp.calls"
 local core = require "demilune.core"
 local legacy = require "demilune.mcp.v2025"
 local modern = require "demilune.mcp.v2026"
@@ -46,17 +47,13 @@ function mcp.fail(code, message, data)
   error({ rpc_code = code, message = message, data = data }, 0)
 end
 
-local function is_object(value)
-  return type(value) == "table" and getmetatable(value) == nil
-end
-
 --- The request's `_meta`, checked.
 local function meta_of(params)
   local meta = params._meta
   if meta == nil then return {} end
-  if not is_object(meta) then mcp.fail(mcp.INVALID_PARAMS, "_meta must be an object") end
+  if not calls.is_object(meta) then mcp.fail(mcp.INVALID_PARAMS, "_meta must be an object") end
   local token = meta.progressToken
-  if math.type(token) == "float" then token = math.tointeger(token) end
+  if math.type(token) == "float" then token = math.tointeger(token) or token end
   if token ~= nil and type(token) ~= "string" and math.type(token) ~= "integer" then
     mcp.fail(mcp.INVALID_PARAMS, "_meta.progressToken must be a string or an integer")
   end
@@ -84,7 +81,7 @@ local function answer(self, call, method, params)
   return handler(request)
 end
 
---- Waits while the client does not read what it was sent.
+--- Waits while the client does not read what it was sent. Raises when the call is stopped.
 local function wait_for_room(self)
   while self.io:is_full() do
     self.drained:clear()
@@ -99,7 +96,8 @@ end
 function Conversation:on_request(call, method, params)
   local ok, result = xpcall(answer, debug.traceback, self, call, method, params)
   if ok then
-    wait_for_room(self)
+    -- At the end of the scope the answer is there and still wanted; of a call taken back, reply drops it.
+    pcall(wait_for_room, self)
     call:reply(result)
   elseif type(result) == "table" and result.rpc_code then
     call:fail(result.rpc_code, result.message, result.data and json.encode(result.data) or nil)

@@ -43,7 +43,9 @@ function v2025.methods.initialize(request)
   if conversation.revision then fail(INVALID_REQUEST, "the session is initialized already") end
   if type(params.protocolVersion) ~= "string" then fail(INVALID_PARAMS, "protocolVersion must be a string") end
   for _, name in ipairs { "capabilities", "clientInfo" } do
-    if params[name] ~= nil and type(params[name]) ~= "table" then fail(INVALID_PARAMS, name .. " must be an object") end
+    if params[name] ~= nil and not calls.is_object(params[name]) then
+      fail(INVALID_PARAMS, name .. " must be an object")
+    end
   end
   local revision = v2025.REVISIONS[1]
   for _, known in ipairs(v2025.REVISIONS) do

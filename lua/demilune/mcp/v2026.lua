@@ -34,11 +34,11 @@ function v2026.check(request)
     })
   end
   local capabilities = meta[META .. "clientCapabilities"]
-  if type(capabilities) ~= "table" or getmetatable(capabilities) ~= nil then
+  if not calls.is_object(capabilities) then
     fail(INVALID_PARAMS, "_meta." .. META .. "clientCapabilities must be an object")
   end
   local info = meta[META .. "clientInfo"]
-  if info ~= nil and type(info) ~= "table" then
+  if info ~= nil and not calls.is_object(info) then
     fail(INVALID_PARAMS, "_meta." .. META .. "clientInfo must be an object")
   end
   request.revision = REVISION
