@@ -9,6 +9,8 @@
 
 #include "runtime.h"
 
+#define READY_FD 3
+
 /* A program started with 0, 1 or 2 closed would hand these numbers to its first files. */
 static void fill_standard_descriptors(void) {
   for (int fd = 0; fd < 3; fd++)
@@ -24,8 +26,9 @@ static void set_process_wide(void) {
   setlocale(LC_CTYPE, "C.UTF-8");
 }
 
-/* `demilune engine --detach`: leaves session, terminal, working directory and parent behind, the second fork so that no
- * terminal can become ours again (daemon(7)). Returns in the daemon only. */
+/* `demilune engine --detach`: leaves session, terminal, working directory, parent and open files behind, the second fork so
+ * that no terminal can become ours again (daemon(7)). Descriptor 3 may be the pipe that hears when the engine is ready.
+ * Returns in the daemon only. */
 static void detach(void) {
   for (int turn = 0; turn < 2; turn++) {
     pid_t pid = fork();
@@ -33,6 +36,9 @@ static void detach(void) {
     if (turn == 0) setsid();
   }
   (void)!chdir("/");
+  close_range(READY_FD + 1, ~0u, 0);
+  for (int fd = 0; fd < 3; fd++) close(fd);
+  fill_standard_descriptors();
 }
 
 int main(int argc, char **argv) {

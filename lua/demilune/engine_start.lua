@@ -53,7 +53,9 @@ function engine_start.stop(socket)
 end
 
 local function fail(message)
-  errors.raise("unavailable", { message = message, suggestion = "See engine.log in demilune's state folder, and `demilune doctor`." })
+  errors.raise("unavailable", {
+    message = message, suggestion = "See engine.log in demilune's state folder, and `demilune doctor`.",
+  })
 end
 
 local function spawn()

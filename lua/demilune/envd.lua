@@ -89,7 +89,7 @@ end
 local function read_error(res)
   local parts, size = {}, 0
   while size < ERROR_MAX_BYTES do
-    local chunk = res:read()
+    local chunk = res:read(UNARY_TIMEOUT_MS)
     if not chunk then break end
     parts[#parts + 1], size = chunk, size + #chunk
   end
@@ -97,8 +97,8 @@ local function read_error(res)
 end
 
 --- Calls `on_event(event)` for each message of a Start stream until it returns true or the stream ends. Returns the error
---- of the end frame, if any. Raises `invalid_response` where the stream ends without one.
-local function each_event(res, on_event)
+--- of the end frame, if any. Raises `invalid_response` where the stream ends without one, `provider_timeout` at the deadline.
+local function each_event(res, deadline_ms, on_event)
   if res.status ~= 200 then raise_status(res.status, read_error(res)) end
   local decoder = connect.decoder(FRAME_MAX_BYTES)
   while true do
@@ -112,7 +112,7 @@ local function each_event(res, on_event)
     elseif payload then
       error(payload, 0)
     else
-      local chunk, err = res:read()
+      local chunk, err = res:read(math.max(0, deadline_ms - core.task.now_ms()))
       if err then error(err, 0) end
       if not chunk then errors.raise "invalid_response" end
       decoder:feed(chunk)
@@ -141,10 +141,10 @@ local function cut_of(part)
   return { total = total, tail = bytes_of(part.tail) or "", path = path or nil }
 end
 
-local function watch(res, out, err, on_line)
+local function watch(res, deadline_ms, out, err, on_line)
   local run = { timed_out = false }
   local started_ms = core.task.now_ms()
-  local failure = each_event(res, function(event)
+  local failure = each_event(res, deadline_ms, function(event)
     if connect.is_object(event.start) then
       started_ms = core.task.now_ms()
     elseif connect.is_object(event.data) then
@@ -180,6 +180,7 @@ end
 ---@return table run  stdout, stderr (collector.finish), exit_code (nil: ended by a signal or the deadline), timed_out, duration_ms
 function envd.run(plane, ref, opts)
   local timeout_ms = opts.timeout_s * 1000
+  local deadline_ms = core.task.now_ms() + timeout_ms + STREAM_MARGIN_MS
   local headers = {
     ["Connect-Timeout-Ms"] = tostring(timeout_ms), ["X-Demilune-Kill-On-Close"] = "1",
     ["X-Demilune-Spool"] = ("%d,%d,%d,%d"):format(opts.stdout.live, opts.stdout.tail, opts.stderr.live, opts.stderr.tail),
@@ -187,7 +188,7 @@ function envd.run(plane, ref, opts)
   }
   local res = start_stream(plane, ref, opts, headers, timeout_ms + STREAM_MARGIN_MS)
   local out, err = collector.new(opts.stdout, opts.on_line), collector.new(opts.stderr, opts.on_line)
-  local ok, run = pcall(watch, res, out, err, opts.on_line)
+  local ok, run = pcall(watch, res, deadline_ms, out, err, opts.on_line)
   res:close()
   if not ok then error(run, 0) end
   return run
@@ -201,7 +202,7 @@ end
 function envd.start_detached(plane, ref, opts)
   local res = start_stream(plane, ref, opts, {}, UNARY_TIMEOUT_MS)
   local pid
-  local ok, failure = pcall(each_event, res, function(event)
+  local ok, failure = pcall(each_event, res, core.task.now_ms() + UNARY_TIMEOUT_MS, function(event)
     pid = connect.is_object(event.start) and math.tointeger(event.start.pid) or nil
     return pid ~= nil
   end)
@@ -254,7 +255,7 @@ Reader.__index = Reader
 --- The next bytes, or nil at the end.
 ---@return string?
 function Reader:read()
-  local chunk, err = self.res:read()
+  local chunk, err = self.res:read(FILE_TIMEOUT_MS)
   if err then error(err, 0) end
   if chunk and self.is_counted then self.size = self.size + #chunk end
   return chunk

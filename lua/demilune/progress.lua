@@ -29,6 +29,8 @@ function progress.start(send)
   return self
 end
 
+--- Sends one notification now.
+---@param message string
 function Progress:emit(message)
   self.count = self.count + 1
   self.sent_ms = core.task.now_ms()
@@ -36,6 +38,7 @@ function Progress:emit(message)
   self.send(self.count, message)
 end
 
+--- Sends what waits, or a sign of life. The ticker's.
 function Progress:tick()
   local now = core.task.now_ms()
   if self.newest and now - self.sent_ms >= INTERVAL_MS then

@@ -63,7 +63,8 @@ describe("the output of a command with a spool", function()
     local limits = { stdout_live = 100, stdout_tail = 100, stdout_spool_at = 150, stderr_live = 0, stderr_tail = 0 }
     local below = run(channel, "head -c 150 /dev/zero", { spool = limits })
     assert.is_nil(below.output.stdout.path)
-    local above = run(channel, "head -c 100 /dev/zero; sleep 0.02; head -c 51 /dev/zero | tr '\\0' x", { spool = limits })
+    local script = "head -c 100 /dev/zero; sleep 0.02; head -c 51 /dev/zero | tr '\\0' x"
+    local above = run(channel, script, { spool = limits })
     assert.are.equal(("\0"):rep(100) .. ("x"):rep(51), harness.read(channel, above.output.stdout.path))
   end))
 
@@ -98,8 +99,8 @@ describe("the output of a command with a spool", function()
   it("does without its file when the disk is full", function()
     if os_calls.ids() ~= 0 then return pending("only root can mount a small disk") end
     harness.with(function(channel)
-      local script = ("exec 4<%s && mount -t tmpfs -o size=64k none /tmp && exec /proc/self/fd/4 run --channel 3"):format(
-        harness.path)
+      local script = "exec 4<" .. harness.path
+        .. " && mount -t tmpfs -o size=64k none /tmp && exec /proc/self/fd/4 run --channel 3"
       local ours, theirs = core.sys.socketpair()
       local child = assert(core.process.start { argv = { "/usr/bin/unshare", "-m", "sh", "-c", script },
         fds = { [3] = theirs } })

@@ -175,6 +175,23 @@ describe("a command of the agent", function()
     end
   end))
 
+  it("takes no more writers once a megabyte waits for its stdin", with(function(channel)
+    local proc = assert(channel:start { cmd = "sleep", args = { "60" }, stdin = true })
+    local writers, writer, err = 0, nil, nil
+    repeat
+      writer, err = channel:connect(proc.pid)
+      if writer then
+        writers = writers + 1
+        assert.is_true(writer:write(("x"):rep(200000)))
+        writer:detach()
+      end
+    until not writer
+    assert.are.equal("exhausted", err.code)
+    assert.is_true(writers >= 5 and writers <= 7, writers .. " writers")
+    channel:signal(proc.pid, SIGKILL)
+    assert.are.equal(SIGKILL, finish(proc).exit.signal)
+  end))
+
   it("leaves its exit for those who come a little late", with(function(channel)
     local proc = assert(channel:start { cmd = "sh", args = { "-c", "exit 7" }, tag = "late" })
     finish(proc)
@@ -198,14 +215,20 @@ describe("a command of the agent", function()
     channel:signal(proc.pid, SIGKILL)
     finish(proc)
     assert.are.same({}, channel:processes())
+    local bare = assert(channel:start { cmd = "cat", stdin = true })
+    assert.are.same({ { pid = bare.pid, cmd = "cat", args = {} } }, channel:processes())
+    bare:close_stdin()
+    finish(bare)
   end))
 
   it("may run a hundred times at once", with(function(channel)
     local procs = {}
     for i = 1, 100 do
-      procs[i] = assert(channel:start { cmd = "sh", args = { "-c", "sleep 0.1; echo " .. i .. "; exit " .. i } })
+      local script = "read x; echo " .. i .. "; exit " .. i
+      procs[i] = assert(channel:start { cmd = "sh", args = { "-c", script }, stdin = true })
     end
     assert.are.equal(100, #channel:processes())
+    for i = 1, 100 do procs[i]:close_stdin() end
     for i = 1, 100 do
       local result = finish(procs[i])
       assert.are.equal(i .. "\n", result.stdout)
@@ -238,7 +261,7 @@ describe("a command of the agent", function()
   it("ends with the agent's channel, in whatever group it is", function()
     local pids = {}
     with(function(channel, place)
-      run(channel, ("setsid sh -c 'echo $$ >%s/a; sleep 60' & sleep 60 & echo $! >%s/b; sleep 0.1"):format(place, place))
+      run(channel, "setsid sh -c 'echo $$ >a; sleep 60' & sleep 60 & echo $! >b; sleep 0.1", { cwd = place })
       assert(channel:start { cmd = "sh", args = { "-c", ("echo $$ >%s/c; exec sleep 60"):format(place) } })
       assert.is_true(wait_until(function()
         for i, name in ipairs { "a", "b", "c" } do pids[i] = tonumber(harness.slurp(place .. "/" .. name) or "") end

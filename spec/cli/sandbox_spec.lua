@@ -97,6 +97,10 @@ describe("demilune with sandboxes", function()
     local _, err_lines = result.stderr:gsub("\n", "")
     assert.are.same({ 0, 300000, 200000 }, { result.code, lines, err_lines })
     assert.is_truthy(result.stdout:find "\n150000\n150001\n")
+    local line = "'%s' exec %s -- sh -c 'head -c 70000000 /dev/zero | tr \"\\\\0\" a' | wc -c"
+    local more = run({}, { argv = { "/bin/bash", "-c", line:format(build.program, id) } })
+    assert.are.equal("67108864\n", more.stdout)
+    assert.is_truthy(more.stderr:find "^demilune: stdout ends here[^\n]*\n$", more.stderr)
     run { "kill", id }
   end)
 

@@ -183,10 +183,11 @@ describe("the life of the engine", function()
   end)
 
   it("refuses peers of other users and peers in a nested pid namespace", function()
-    local engine = support.start { home = home }
     if not os.execute "command -v curl >/dev/null" then return pending "curl is not installed" end
+    local engine = support.start { home = home }
     -- Debian's curl hangs where the address sanitizer is preloaded.
-    local curl = ("env -u LD_PRELOAD curl -s -o /dev/null -w '%%{http_code}' --unix-socket '%s' http://x/demilune"):format(engine.socket)
+    local curl = "env -u LD_PRELOAD curl -s -o /dev/null -w '%{http_code}' http://x/demilune --unix-socket "
+      .. engine.socket
     local function status_of(prefix)
       local pipe = assert(io.popen(prefix .. " " .. curl .. " 2>/dev/null"))
       local text = pipe:read "a"

@@ -70,6 +70,17 @@ static const struct {
     {HEAD "\"id\":01,\"method\":\"m\"}", INVALID, "", -32700},
 };
 
+/* Jansson overlooks a NUL behind a number. */
+static void test_a_nul_is_no_message(void) {
+  static const char with_nul[] = HEAD "\"id\":1\0,\"method\":\"m\"}";
+  char text[sizeof with_nul];
+  memcpy(text, with_nul, sizeof text);
+  dml_rpc_message message;
+  dml_rpc_read(text, sizeof text - 1, &message);
+  CHECK(message.kind == DML_RPC_INVALID && message.error_code == DML_RPC_PARSE_ERROR && message.id_len == 0);
+  dml_rpc_release(&message);
+}
+
 static void test_messages(void) {
   for (size_t i = 0; i < sizeof MESSAGES / sizeof *MESSAGES; i++) {
     char *text = strdup(MESSAGES[i].text);
@@ -163,6 +174,7 @@ static void test_the_table_has_an_end(void) {
 
 int main(void) {
   CHECK_RUN(test_messages);
+  CHECK_RUN(test_a_nul_is_no_message);
   CHECK_RUN(test_answers);
   CHECK_RUN(test_cancels);
   CHECK_RUN(test_the_table_has_an_end);

@@ -91,9 +91,12 @@ describe("default selection", function()
 
   it("says so to each of several calls that find the default gone", fake.run(function()
     assert(world:call("create_sandbox"))
-    world.provider.sandboxes = {}
+    world.provider.hold.run = require("demilune.core").task.event()
     local calls = {}
     for i = 1, 3 do calls[i] = world:spawn("run_command", { command = "a" }) end
+    fake.settle()
+    world.provider.sandboxes = {}
+    world.provider.hold.run:set()
     for _, call in ipairs(calls) do
       local _, _, err = call:wait()
       assert.are.same({ "sandbox_gone", true }, { err.category, err.default_cleared })

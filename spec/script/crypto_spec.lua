@@ -44,6 +44,20 @@ describe("crypto.base64", function()
   end
 end)
 
+describe("crypto.unbase64", function()
+  it("takes the 64 letters of the alphabet and no other byte", function()
+    local alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    for byte = 0, 255 do
+      local letter = string.char(byte)
+      local is_known = alphabet:find(letter, 1, true) ~= nil
+      for at = 1, 3 do
+        local text = ("AAAA"):sub(1, at - 1) .. letter .. ("AAAA"):sub(at + 1)
+        assert.are.equal(is_known and 1 or 0, (outcome(crypto.unbase64, text)))
+      end
+    end
+  end)
+end)
+
 describe("crypto.seal", function()
   local key, other = ("k"):rep(32), ("o"):rep(32)
 
@@ -66,6 +80,16 @@ describe("crypto.seal", function()
     end
     for _, tail in ipairs { "A", "=", "==", "\n", "\0", " " } do
       assert.are.equal(0, (outcome(crypto.open, key, sealed .. tail)))
+    end
+  end)
+
+  it("refuses bytes beyond ASCII in the place of letters", function()
+    local sealed = crypto.seal(key, "x")
+    for byte = 128, 255 do
+      for _, at in ipairs { 1, 30, #sealed } do
+        local spelt = sealed:sub(1, at - 1) .. string.char(byte) .. sealed:sub(at + 1)
+        assert.are.equal(0, (outcome(crypto.open, key, spelt)))
+      end
     end
   end)
 

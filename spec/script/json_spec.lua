@@ -36,7 +36,7 @@ describe("json.decode", function()
     { "[}", "syntax" }, { "{]", "syntax" }, { '{1:2}', "syntax" }, { '{"a"}', "syntax" }, { "// c\n1", "syntax" },
     { '"\\ud83d"', "syntax" }, { '"\\ude00"', "syntax" }, { '"\\ud83dx"', "syntax" }, { '"\\ud83d\\ud83d"', "syntax" },
     { '"\xFF"', "syntax" }, { '"\xC0\x80"', "syntax" }, { '"\xED\xA0\x80"', "syntax" }, { '"\xF4\x90\x80\x80"', "syntax" },
-    { '"\xE2\x82"', "syntax" }, { "1\0", "syntax" }, { '{"a\\u0000b":1}', "syntax" }, { "\xEF\xBB\xBF1", "syntax" },
+    { '"\xE2\x82"', "syntax" }, { "1\0", "syntax" }, { "[1\0]", "syntax" }, { '{"a":1\0}', "syntax" }, { '{"a\\u0000b":1}', "syntax" }, { "\xEF\xBB\xBF1", "syntax" },
     { "9223372036854775808", "out_of_range" }, { "-9223372036854775809", "out_of_range" }, { "1e999", "out_of_range" },
     { '{"a":[123456789012345678901234567890]}', "out_of_range" },
   }

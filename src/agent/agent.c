@@ -1,7 +1,7 @@
 /* agent.c - set-up and the loop; see agent.h.
  *
- * The channel and SIGCHLD are polled beside one epoll set that holds all else: while the channel is full, leaving that one
- * descriptor out of the poll stops every producer at once. */
+ * The channel and SIGCHLD are polled beside one epoll set that holds all else: while the channel is full, leaving that
+ * one descriptor out of the poll stops every producer at once. */
 #include "agent/agent.h"
 
 #include <errno.h>

@@ -21,6 +21,7 @@
 #define DML_AGENT_ENDED_MS 60000        /* for how long */
 #define DML_AGENT_LEFTOVERS_MAX 512     /* ended ones whose pipes somebody still holds */
 #define DML_AGENT_SUBSCRIBERS_MAX 16    /* streams on one process */
+#define DML_AGENT_INPUT_MAX (1024 * 1024) /* waiting for a stdin: beyond, nobody else may connect to write more */
 #define DML_AGENT_EXIT_DRAIN_BYTES (1024 * 1024)
 #define DML_AGENT_LINE_INTERVAL_MS 200
 #define DML_AGENT_COMMAND_LINE_MAX 16384 /* what PROCESSES shows of cmd, args, cwd and tag together */

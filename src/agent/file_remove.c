@@ -1,7 +1,8 @@
 /* file_remove.c - REMOVE: a file, or a directory with everything below, a buffer of names a step.
  *
  * Always relative to open directories and never through a symlink, so that a sandbox that moves things about meanwhile
- * cannot lead it elsewhere. A directory is read from its start again after one below it went: what was before is gone. */
+ * cannot lead it elsewhere. A directory is read from its start again after one below it went, since what was before is
+ * gone. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

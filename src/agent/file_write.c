@@ -1,8 +1,8 @@
 /* file_write.c - WRITE: replaces a file atomically where that can be done, appends where the engine says at what size.
  *
  * Replacing writes a hidden sibling and renames it over the target, so that a reader sees the old file or the new one
- * and a failure leaves the old. The target's permission bits stay; set-id bits go, as with any write. A final symlink is
- * followed by hand first, or the rename would replace the link. A target that is a mount point of its own, or whose
+ * and a failure leaves the old. The target's permission bits stay; set-id bits go, as with any write. A final symlink
+ * is followed by hand first, or the rename would replace the link. A target that is a mount point of its own, or whose
  * directory takes no new file, or that somebody else owns, is written in place.
  *
  * A file that the user may not write is refused although its directory would allow the rename: `chmod a-w` protects. */
@@ -108,7 +108,7 @@ static const dml_stream_ops WRITING = {.data = write_data, .end = write_end, .dr
 
 /* ---- opening ---- */
 
-/* Replaces a final symlink by what it points to, until there is none. `path` has DML_FRAME_PATH_MAX + 1 bytes. errno. */
+/* Replaces a final symlink by what it points to, until there is none. `path` has room for DML_FRAME_PATH_MAX. errno. */
 static int follow_links(char *path) {
   char target[DML_FRAME_PATH_MAX + 1];
   for (int i = 0; i < LINKS_MAX; i++) {
@@ -128,7 +128,8 @@ static int follow_links(char *path) {
 static bool is_mount(int dir, const char *name) {
   struct statx in, on;
   unsigned mask = STATX_BASIC_STATS | STATX_MNT_ID;
-  if (statx(dir, "", AT_EMPTY_PATH, mask, &in) != 0 || statx(dir, name, AT_SYMLINK_NOFOLLOW, mask, &on) != 0) return false;
+  if (statx(dir, "", AT_EMPTY_PATH, mask, &in) != 0) return false;
+  if (statx(dir, name, AT_SYMLINK_NOFOLLOW, mask, &on) != 0) return false;
   if (in.stx_dev_major != on.stx_dev_major || in.stx_dev_minor != on.stx_dev_minor) return true;
   return (in.stx_mask & on.stx_mask & STATX_MNT_ID) && in.stx_mnt_id != on.stx_mnt_id;
 }

@@ -27,6 +27,7 @@ static void pop_chunk(dml_agent *agent, dml_input *input) {
   dml_input_chunk *chunk = input->first;
   input->first = chunk->next;
   if (!input->first) input->last = NULL;
+  input->queued -= chunk->len;
   give_credit(agent, chunk->stream, chunk->len);
   free(chunk);
 }
@@ -69,6 +70,7 @@ void dml_input_add(dml_agent *agent, dml_input *input, dml_stream *from, const u
   if (was_empty) input->first = chunk;
   else input->last->next = chunk;
   input->last = chunk;
+  input->queued += len;
   if (was_empty) write_out(agent, input);
 }
 

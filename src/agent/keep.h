@@ -1,8 +1,8 @@
 /* keep.h - what is kept of one output that is sent only in part: head, tail, and a spool file once something is cut.
  *
  * The first `live` bytes go to the engine as they come (not from here) and are kept too until a spool file has them; of
- * the rest a ring holds the last `tail`. The spool begins when the total passes `spool_at`, which is at most live + tail,
- * so that head and ring together still are everything before. Constant memory, whatever the output. */
+ * the rest a ring holds the last `tail`. The spool begins when the total passes `spool_at`, which is at most live plus
+ * tail, so that head and ring together still are everything before. Constant memory, whatever the output. */
 #ifndef DML_AGENT_KEEP_H
 #define DML_AGENT_KEEP_H
 

@@ -18,8 +18,8 @@ typedef struct dml_line {
   size_t text_len;
 } dml_line;
 
-/* Takes the next bytes of the output; true when `text` is a new line that is not blank, at most DML_FRAME_LINE_MAX long,
- * cut at a character border. */
+/* Takes the next bytes of the output; true when `text` is a new line that is not blank, of at most DML_FRAME_LINE_MAX
+ * bytes, cut at a character border. */
 bool dml_line_add(dml_line *line, const uint8_t *bytes, size_t len);
 
 #endif

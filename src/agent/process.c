@@ -230,7 +230,8 @@ void dml_process_connect(dml_agent *agent, uint32_t stream, pid_t pid, const cha
   size_t count = 0;
   for (dml_subscriber *s = process->subscribers; s; s = s->next) count++;
   bool has_ended = process->state == DML_PROCESS_ENDED;
-  if (!has_ended && (count >= DML_AGENT_SUBSCRIBERS_MAX || !subscribe(agent, process, stream))) {
+  bool is_full = count >= DML_AGENT_SUBSCRIBERS_MAX || process->input.queued >= DML_AGENT_INPUT_MAX;
+  if (!has_ended && (is_full || !subscribe(agent, process, stream))) {
     dml_channel_send_error(&agent->channel, stream, DML_FAULT_EXHAUSTED, 0);
     return;
   }

@@ -47,6 +47,7 @@ typedef struct dml_input {
   dml_watch watch;
   dml_process *process;
   dml_input_chunk *first, *last;
+  size_t queued;  /* bytes of all chunks */
   bool has_ended; /* close it once the chunks are written */
 } dml_input;
 

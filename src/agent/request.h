@@ -4,8 +4,8 @@
 
 #include "agent/agent.h"
 
-/* Serves one frame of the engine. False: it is none that an engine sends; the agent ends. What is only a bad argument is
- * answered with ERROR instead. */
+/* Serves one frame of the engine. False: it is none that an engine sends; the agent ends. What is only a bad argument
+ * is answered with ERROR instead. */
 bool dml_request_serve(dml_agent *agent, const dml_frame *frame);
 
 #endif

@@ -41,12 +41,15 @@ typedef struct dml_stream_set {
   size_t count;
 } dml_stream_set;
 
+/* The open stream with that id, or NULL. */
 dml_stream *dml_stream_find(const dml_stream_set *set, uint32_t id);
 /* Puts a stream into the set. The caller has checked id and count. */
 void dml_stream_open(dml_stream_set *set, dml_stream *stream, uint32_t id, const dml_stream_ops *ops);
 /* Takes the stream out of the set and drops it. Says nothing to the engine. */
 void dml_stream_close(dml_agent *agent, dml_stream *stream);
+/* From now on its step is called once a turn. Twice is fine. */
 void dml_stream_make_job(dml_stream_set *set, dml_stream *stream);
+/* No more steps until it is made a job again. Twice is fine. */
 void dml_stream_rest(dml_stream *stream);
 /* Makes `first` the first job, those before it the last. */
 void dml_stream_rotate_jobs(dml_stream_set *set, dml_stream *first);

@@ -145,7 +145,9 @@ typedef struct dml_frame {
 
 typedef enum dml_frame_result { DML_FRAME_MORE, DML_FRAME_WHOLE, DML_FRAME_BAD } dml_frame_result;
 
+/* Little-endian, 4 bytes. */
 void dml_frame_put_u32(uint8_t *out, uint32_t value);
+/* The number that put_u32 wrote. */
 uint32_t dml_frame_get_u32(const uint8_t *in);
 /* Writes the 12 bytes of a header. `len` must be at most DML_FRAME_PAYLOAD_MAX. */
 void dml_frame_put_header(uint8_t *out, const dml_frame *frame);
@@ -161,7 +163,9 @@ typedef struct dml_inbox {
   size_t capacity;
 } dml_inbox;
 
+/* Empty; allocates nothing. */
 void dml_inbox_init(dml_inbox *inbox);
+/* Releases all; the inbox may be used again. */
 void dml_inbox_deinit(dml_inbox *inbox);
 /* A place for at least one more byte, *room long, or NULL when there is no memory. Ends the loan of the last frame. */
 uint8_t *dml_inbox_reserve(dml_inbox *inbox, size_t *room);
@@ -183,9 +187,13 @@ typedef struct dml_fields {
   bool failed; /* over the limit or no memory */
 } dml_fields;
 
+/* Empty; allocates nothing. The list fails where it would pass limit_bytes. */
 void dml_fields_init(dml_fields *fields, size_t limit_bytes);
+/* Releases all; the list may be used again. */
 void dml_fields_deinit(dml_fields *fields);
+/* Adds raw bytes. */
 void dml_fields_put(dml_fields *fields, dml_field_tag tag, const void *bytes, size_t len);
+/* Adds a number. */
 void dml_fields_put_int(dml_fields *fields, dml_field_tag tag, int64_t value);
 /* Adds the final NUL that dml_field_text wants. */
 void dml_fields_put_text(dml_fields *fields, dml_field_tag tag, const char *text);

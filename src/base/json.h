@@ -25,7 +25,7 @@ typedef enum dml_json_id_kind {
 } dml_json_id_kind;
 
 typedef struct dml_json_scan_result {
-  bool is_balanced;  /* brackets and strings close; says nothing of the finer grammar */
+  bool is_balanced;  /* brackets and strings close, no NUL; says nothing of the finer grammar */
   bool is_too_deep;  /* over DML_JSON_DEPTH_MAX */
   bool is_too_many;  /* over DML_JSON_VALUES_MAX; keys count too */
   char top;          /* first byte that is no white space: '{', '[', …; 0 for none */

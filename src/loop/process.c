@@ -61,26 +61,33 @@ static int set_attributes(posix_spawnattr_t *attr, const dml_process_opts *opts)
   return rc;
 }
 
+/* What the child does not want: /dev/null for 0, 1, 2, the rest closed. Ours are CLOEXEC, but what whoever started us left
+ * open is not. */
+static int set_unnamed(posix_spawn_file_actions_t *actions, const bool *is_named) {
+  int rc = 0;
+  for (int fd = 0; fd < 3 && !rc; fd++)
+    if (!is_named[fd]) rc = posix_spawn_file_actions_addopen(actions, fd, "/dev/null", fd ? O_WRONLY : O_RDONLY, 0);
+  int top = DML_PROCESS_CHILD_FD_MAX;
+  while (top > 2 && !is_named[top]) top--;
+  for (int fd = 3; fd < top && !rc; fd++)
+    if (!is_named[fd]) rc = posix_spawn_file_actions_addclose(actions, fd);
+  return rc ? rc : posix_spawn_file_actions_addclosefrom_np(actions, top + 1);
+}
+
 /* Our descriptors may have the very numbers the child wants. So each is first copied high above all of these, in the
  * parent (CLOEXEC), and dup2'ed down in the child. */
 static int set_descriptors(posix_spawn_file_actions_t *actions, const dml_process_opts *opts, int *copies) {
-  bool standard[3] = {false, false, false};
-  int floor_fd = 64;
-  for (size_t i = 0; i < opts->fd_count; i++)
-    if (opts->fds[i].child_fd >= floor_fd) floor_fd = opts->fds[i].child_fd + 1;
+  bool is_named[DML_PROCESS_CHILD_FD_MAX + 1] = {false};
   for (size_t i = 0; i < opts->fd_count; i++) {
-    copies[i] = fcntl(opts->fds[i].parent_fd, F_DUPFD_CLOEXEC, floor_fd);
+    int child_fd = opts->fds[i].child_fd;
+    if (child_fd < 0 || child_fd > DML_PROCESS_CHILD_FD_MAX) return EBADF;
+    copies[i] = fcntl(opts->fds[i].parent_fd, F_DUPFD_CLOEXEC, DML_PROCESS_CHILD_FD_MAX + 1);
     if (copies[i] < 0) return errno;
-    int rc = posix_spawn_file_actions_adddup2(actions, copies[i], opts->fds[i].child_fd);
+    int rc = posix_spawn_file_actions_adddup2(actions, copies[i], child_fd);
     if (rc) return rc;
-    if (opts->fds[i].child_fd < 3) standard[opts->fds[i].child_fd] = true;
+    is_named[child_fd] = true;
   }
-  for (int fd = 0; fd < 3; fd++)
-    if (!standard[fd]) {
-      int rc = posix_spawn_file_actions_addopen(actions, fd, "/dev/null", fd == 0 ? O_RDONLY : O_WRONLY, 0);
-      if (rc) return rc;
-    }
-  return 0;
+  return set_unnamed(actions, is_named);
 }
 
 static int spawn(const dml_process_opts *opts, pid_t *pid) {

@@ -24,12 +24,14 @@ typedef struct dml_process_fd {
 } dml_process_fd;
 
 #define DML_PROCESS_FDS_MAX 32
+/* The largest number a descriptor may have in the child. */
+#define DML_PROCESS_CHILD_FD_MAX 63
 
 typedef struct dml_process_opts {
   const char *path;           /* absolute; no search */
   char *const *argv;          /* NULL-terminated */
   char *const *env;           /* NULL-terminated; NULL: inherit ours */
-  const dml_process_fd *fds;  /* 0, 1, 2 that are not named are /dev/null; everything else is closed by CLOEXEC */
+  const dml_process_fd *fds;  /* 0, 1, 2 that are not named are /dev/null; everything else is closed */
   size_t fd_count;            /* at most DML_PROCESS_FDS_MAX */
   bool is_group_leader;       /* a process group of its own */
   bool is_session_leader;     /* a session of its own */

@@ -1,8 +1,8 @@
 /* agent_channel.h - the engine's end of the socketpair to an agent: frames, streams, credit, deadlines. Knows no Lua.
  *
- * What comes from the agent is hostile: a compromised sandbox may say anything. A frame that breaks the protocol shuts the
- * channel, and with it ends every stream; nothing is ever kept beyond the window that a stream opened. The engine reads
- * always, so an agent that waits for its output to be taken cannot block it.
+ * What comes from the agent is hostile: a compromised sandbox may say anything. A frame that breaks the protocol shuts
+ * the channel, and with it ends every stream; nothing is ever kept beyond the window that a stream opened. The engine
+ * reads always, so an agent that waits for its output to be taken cannot block it.
  *
  * Streams are the caller's storage. Callbacks may do anything, closing the channel included. One thread, the loop's. */
 #ifndef DML_SCRIPT_AGENT_CHANNEL_H
@@ -59,11 +59,14 @@ typedef void (*dml_agent_channel_cb)(dml_agent_channel *channel, void *ud);
 /* Takes `fd` in any case. Errors: DML_INTERNAL. */
 dml_status dml_agent_channel_new(dml_loop *loop, int fd, dml_agent_channel_cb on_change, void *ud,
                                  dml_agent_channel **out);
-/* Shuts it without callbacks to `on_change`; streams still get `closed`. Memory goes when the loop has run. NULL is fine. */
+/* Shuts it without callbacks to `on_change`; streams still get `closed`. Memory goes when the loop has run. NULL is
+ * fine. */
 void dml_agent_channel_free(dml_agent_channel *channel);
 /* Ends it now, on our side: streams get `closed`, then `on_change` runs. Twice is fine. */
 void dml_agent_channel_shut(dml_agent_channel *channel);
+/* HELLO has come and the channel is not shut. */
 bool dml_agent_channel_is_ready(const dml_agent_channel *channel);
+/* It has ended, by whichever end. */
 bool dml_agent_channel_is_shut(const dml_agent_channel *channel);
 
 /* Sends a request as a new stream; START is split as needed. DML_FAULT_NONE, or CLOSED, EXHAUSTED, TOO_LARGE: then the

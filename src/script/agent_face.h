@@ -1,8 +1,8 @@
 /* agent_face.h - a stream to the agent as Lua waits on it; shared by the files that bind core.agent.
  *
- * A face is a userdata: the stream first, then what has come for it and who waits. User value 1 keeps the channel alive.
- * While a task waits, the face lies on its stack, so nothing here is collected under a wait. The three kinds (request,
- * process, file) differ in what they do with frames. */
+ * A face is a userdata: the stream first, then what has come for it and who waits. User value 1 keeps the channel
+ * alive. While a task waits, the face lies on its stack, so nothing here is collected under a wait. The three kinds
+ * (request, process, file) differ in what they do with frames. */
 #ifndef DML_SCRIPT_AGENT_FACE_H
 #define DML_SCRIPT_AGENT_FACE_H
 
@@ -81,8 +81,8 @@ dml_agent_face *dml_agent_face_new(lua_State *L, dml_agent_channel *channel, con
 /* Sends face->fields as a request and yields until `reading` wakes with `push`; or pushes nil, err at once. */
 int dml_agent_face_ask(lua_State *L, dml_agent_face *face, const dml_agent_stream_ops *ops, dml_frame_type type,
                        dml_wait_push push);
-/* Makes the running task wait on `waiter`, to be followed by dml_wait_yield; timeout_ms < 0: no deadline. A cancel drops
- * only the wait, and what was to be written. Raises where a task cannot wait; so take `out` only afterwards. */
+/* Makes the running task wait on `waiter`, to be followed by dml_wait_yield; timeout_ms < 0: no deadline. A cancel
+ * drops only the wait, and what was to be written. Raises where a task cannot wait; so take `out` only afterwards. */
 void dml_agent_face_begin_wait(lua_State *L, dml_agent_face *face, dml_agent_waiter *waiter, dml_wait_push push,
                                double timeout_ms);
 /* Wakes whoever waits there; the push is called later, with the face. */
@@ -110,8 +110,8 @@ void dml_agent_face_closed(dml_agent_stream *stream);
 bool dml_agent_put_path(lua_State *L, int index, dml_fields *fields);
 /* The face of that type at index 1; raises otherwise. */
 dml_agent_face *dml_agent_check(lua_State *L, const char *type);
-/* Registers a class; `index` looks a field up (object, name) or leaves it to the methods by pushing nothing. May be NULL,
- * and `methods` too. [-0, +0] */
+/* Registers a class; `index` looks a field up (object, name) or leaves it to the methods by pushing nothing. It may be
+ * NULL, and `methods` too. [-0, +0] */
 void dml_agent_class(lua_State *L, const char *type, const luaL_Reg *methods, lua_CFunction index);
 
 /* bind_agent_proc.c */

@@ -6,7 +6,8 @@
  * channel:close()
  * channel:signal(pid, signo) -> true | nil, err
  * channel:processes() -> {{pid, cmd, args, cwd, tag}, ...} | nil, err
- * channel:stat(path) -> entry | nil, err           entry: {name, path, type, size, mode, mtime_ms, owner, group, target}
+ * channel:stat(path) -> entry | nil, err
+ *   entry: {name, path, type, size, mode, mtime_ms, owner, group, target}
  * channel:list(path, depth?, limit?) -> {entry, ...}, total | nil, err
  * channel:mkdir(path), channel:remove(path) -> true | nil, err
  * start, connect: bind_agent_proc.c; open_read, open_write: bind_agent_file.c */
@@ -227,7 +228,7 @@ static const char *key_of(uint8_t tag) {
   return NULL;
 }
 
-/* The value of one field of an entry, whatever the agent says it is: a number is 8 bytes, all else text. False: neither.
+/* The value of one field of an entry: some tags are numbers of 8 bytes, all else is text. False: it is not.
  * [-0, +1] or [-0, +0] */
 static bool push_value(lua_State *L, const dml_field *field) {
   int64_t number;
@@ -302,6 +303,15 @@ static int push_processes(lua_State *L, void *ud) {
   int pushed = push_entries(L, ud);
   if (lua_isnil(L, -pushed)) return pushed;
   lua_pop(L, 1);
+  lua_Integer count = (lua_Integer)lua_rawlen(L, -1);
+  for (lua_Integer i = 1; i <= count; i++) {
+    lua_rawgeti(L, -1, i);
+    if (lua_getfield(L, -1, "args") == LUA_TNIL) {
+      lua_newtable(L);
+      lua_setfield(L, -3, "args");
+    }
+    lua_pop(L, 2);
+  }
   return 1;
 }
 

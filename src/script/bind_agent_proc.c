@@ -1,7 +1,9 @@
 /* bind_agent_proc.c - core.agent: commands in the sandbox. channel:start, channel:connect, and the proc they give.
  *
  * proc.pid
- * proc:next(timeout_ms?) -> event | nil, "timeout" | nil, err     events in agent_face.h's order: bytes, line, output, exit
+ * proc:next(timeout_ms?) -> event | nil, "timeout" | nil, err
+ *   {type="stdout"|"stderr", data}, {type="line", text}, {type="output", stdout={total, tail, path}, stderr={...}},
+ *   {type="exit", code, signal, timed_out}
  * proc:write(bytes) -> true | nil, err       waits for credit
  * proc:close_stdin() -> true | nil, err
  * proc:detach()                              forgets it; the command runs on */

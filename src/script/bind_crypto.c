@@ -1,6 +1,7 @@
 /* bind_crypto.c - core.crypto: libsodium's hashes, base64, random bytes and sealing. */
 #include <lauxlib.h>
 #include <sodium.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "script/bind.h"
@@ -31,9 +32,17 @@ static int l_base64(lua_State *L) {
   return 1;
 }
 
+/* sodium_base642bin(3) of libsodium 1.0.18 takes bytes beyond ASCII for digits where char is signed. */
+static bool is_ascii(const char *s, size_t len) {
+  for (size_t i = 0; i < len; i++)
+    if ((unsigned char)s[i] >= 0x80) return false;
+  return true;
+}
+
 static int decode(lua_State *L, int variant) {
   size_t len, got;
   const char *s = luaL_checklstring(L, 1, &len);
+  if (!is_ascii(s, len)) return 0;
   luaL_Buffer out;
   char *place = luaL_buffinitsize(L, &out, len / 4 * 3 + 3);
   const char *end;
@@ -97,6 +106,7 @@ static int l_open(lua_State *L) {
   const unsigned char *key = check_key(L);
   size_t len, got;
   const char *text = luaL_checklstring(L, 2, &len);
+  if (!is_ascii(text, len)) return 0;
   unsigned char box[crypto_secretbox_NONCEBYTES + crypto_secretbox_MACBYTES + RANDOM_MAX_BYTES];
   const char *end;
   int rc = sodium_base642bin(box, sizeof box, text, len, NULL, &got, &end, sodium_base64_VARIANT_URLSAFE_NO_PADDING);

@@ -83,9 +83,9 @@ static const char *option_at(lua_State *L, int list, int i, bool *takes_value, c
   lua_rawgeti(L, list, i);
   const char *spec = lua_tostring(L, -1);
   lua_pop(L, 1);
-  if (!spec || strlen(spec) >= size) return NULL;
-  strcpy(name, spec);
-  size_t len = strlen(name);
+  size_t len = spec ? strlen(spec) : 0;
+  if (!spec || len >= size) return NULL;
+  memcpy(name, spec, len + 1);
   *takes_value = len > 0 && name[len - 1] == ':';
   if (*takes_value) name[len - 1] = '\0';
   return name;
@@ -143,8 +143,8 @@ static int l_options(lua_State *L) {
   }
   options[count] = (struct option){"help", no_argument, NULL, 'h'};
   char **argv = lua_newuserdatauv(L, ((size_t)argc + 2) * sizeof *argv, 0);
-  static char program[] = "demilune";
-  argv[0] = program;
+  argv[0] = names[OPTIONS_MAX - 1]; /* getopt may write there */
+  memcpy(argv[0], "demilune", sizeof "demilune");
   for (int i = 1; i <= argc; i++) {
     lua_rawgeti(L, 1, i);
     argv[i] = (char *)luaL_checkstring(L, -1); /* kept alive by the table */
@@ -215,8 +215,9 @@ static int l_write(lua_State *L) {
 static bool fill_address(struct sockaddr_un *address, const char *path) {
   memset(address, 0, sizeof *address);
   address->sun_family = AF_UNIX;
-  if (strlen(path) >= sizeof address->sun_path) return false; /* unix(7): 108 bytes with the NUL */
-  strcpy(address->sun_path, path);
+  size_t len = strlen(path);
+  if (len >= sizeof address->sun_path) return false; /* unix(7): 108 bytes with the NUL */
+  memcpy(address->sun_path, path, len + 1);
   return true;
 }
 
@@ -229,7 +230,7 @@ static int l_listen_unix(lua_State *L) {
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return dml_push_error(L, dml_status_from_errno(errno));
   unlink(path);
-  mode_t before = umask(077);
+  mode_t before = umask(0177);
   int rc = bind(fd, (struct sockaddr *)&address, sizeof address);
   umask(before);
   if (rc == 0) rc = listen(fd, LISTEN_BACKLOG);

@@ -30,6 +30,7 @@ struct dml_task {
   dml_wait_push push; /* of READY_WAKE */
   void *push_ud;
   int start_args; /* of READY_START */
+  int result_count; /* of TASK_DONE: the table cannot tell, since nil is a result too */
   bool is_cancel_pending;
   bool was_cancelled;
   bool is_watched; /* whoever ran it gets its error, so it is not logged */
@@ -126,18 +127,23 @@ static void stop_grace(dml_task *task) {
   task->grace = NULL;
 }
 
+/* The results of a task that is done, from the handle at `handle`; returns their number. */
+static int push_results(lua_State *L, int handle, const dml_task *task) {
+  luaL_checkstack(L, task->result_count + 1, "results of a task");
+  lua_getiuservalue(L, handle, 2);
+  int results = lua_gettop(L);
+  for (int i = 1; i <= task->result_count; i++) lua_rawgeti(L, results, i);
+  lua_remove(L, results);
+  return task->result_count;
+}
+
 /* The handle is argument 1 of `wait`, on the stack of whoever waits. */
 static int push_joined(lua_State *co, void *ud) {
   dml_task *target = ud;
   lua_pushboolean(co, target->state == TASK_DONE);
+  if (target->state == TASK_DONE) return 1 + push_results(co, 1, target);
   lua_getiuservalue(co, 1, 2);
-  if (target->state != TASK_DONE) return 2;
-  int n = (int)lua_rawlen(co, -1);
-  luaL_checkstack(co, n, "results of a task");
-  int results = lua_gettop(co);
-  for (int i = 1; i <= n; i++) lua_rawgeti(co, results, i);
-  lua_remove(co, results);
-  return n + 1;
+  return 2;
 }
 
 static void free_joiner(joiner *j) {
@@ -182,6 +188,7 @@ static void finish(dml_task *task, int n) {
     lua_insert(task->co, -(n + 1));
     for (int i = n; i >= 1; i--) lua_rawseti(task->co, -(i + 1), i);
     lua_xmove(task->co, L, 1);
+    task->result_count = n;
     task->state = TASK_DONE;
   } else {
     lua_xmove(task->co, L, 1);
@@ -563,13 +570,9 @@ static int l_run(lua_State *L) {
       return luaL_error(L, "the task waits for something that can never come");
     drain_all(script);
   }
+  if (task->state == TASK_DONE) return push_results(L, handle, task);
   lua_getiuservalue(L, handle, 2);
-  if (task->state == TASK_FAILED) return lua_error(L);
-  int n = (int)lua_rawlen(L, -1);
-  luaL_checkstack(L, n, "results of a task");
-  int results = lua_gettop(L);
-  for (int i = 1; i <= n; i++) lua_rawgeti(L, results, i);
-  return n;
+  return lua_error(L);
 }
 
 static int cancelled_tostring(lua_State *L) {

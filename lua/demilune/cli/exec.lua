@@ -11,6 +11,8 @@ local DEFAULT_TIMEOUT_S = 300
 --- What one answer may hold of each output; longer ones are fetched from where the sandbox keeps them whole.
 local OUTPUT_BYTES = 512 * 1024
 local SLICE_BYTES = 1024 * 1024
+--- A sandbox keeps this much of one output and drops what comes after (DML_SPOOL_FILE_BYTES of the agent).
+local KEPT_BYTES = 64 * 1024 * 1024
 --- timeout(1) ends with this one too.
 local TIMED_OUT_EXIT = 124
 
@@ -60,6 +62,7 @@ local function relay(self, result, name, write)
     local bytes = part.bytes_read > 0 and core.crypto.unbase64(part.content_base64) or ""
     offset = offset + #bytes
   until not write(bytes) or #bytes == 0 or part.next_offset == core.json.null
+  if offset == KEPT_BYTES then output.note(name .. " ends here: a sandbox keeps 64 MiB of one output") end
 end
 
 local function adjust(config)

@@ -13,9 +13,9 @@ local task = core.task
 local sandboxes = {}
 
 --- Sandboxes at a time.
-local MAX_COUNT = 128
+sandboxes.MAX_COUNT = 128
 --- How long the agent of a new sandbox may take to say hello.
-local HELLO_TIMEOUT_MS = 10000
+sandboxes.HELLO_TIMEOUT_MS = 10000
 --- How long an answer to a kill may wait for the last process.
 local GONE_TIMEOUT_MS = 5000
 --- The loop's timers stand still while the machine sleeps, so the next expiry is looked at this
@@ -177,7 +177,7 @@ local function start(self, sandbox, spec)
 end
 
 local function await_hello(self, sandbox)
-  local ok, ready, err = pcall(sandbox.channel.ready, sandbox.channel, HELLO_TIMEOUT_MS)
+  local ok, ready, err = pcall(sandbox.channel.ready, sandbox.channel, sandboxes.HELLO_TIMEOUT_MS)
   if ok and ready and not sandbox.is_ended then return end
   local is_late = ok and err and err.code == "timeout"
   self:kill(sandbox, is_late and "agent_timeout" or "local_isolation_unavailable")
@@ -203,7 +203,7 @@ end
 ---@return demilune.engine.Sandbox
 function Sandboxes:create(spec)
   if self.is_closing then faults.raise "engine_stopping" end
-  if self.count + self.ending >= MAX_COUNT then faults.raise "too_many_sandboxes" end
+  if self.count + self.ending >= sandboxes.MAX_COUNT then faults.raise "too_many_sandboxes" end
   self.number, self.count = self.number + 1, self.count + 1
   local sandbox = {
     id = "i" .. core.crypto.id(ID_RANDOM_CHARACTERS), number = self.number,

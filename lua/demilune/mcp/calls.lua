@@ -38,6 +38,20 @@ function calls.page(list, cursor, size)
   return page, next_cursor
 end
 
+--- Severities of RFC 5424, as logging/setLevel names them.
+calls.LEVELS = { debug = 1, info = 2, notice = 3, warning = 4, error = 5, critical = 6, alert = 7, emergency = 8 }
+
+--- Tells a client that wants to know how a call went: its tool, outcome and time, nothing of its arguments.
+local function log_call(request, tool, err, started_ms)
+  local wanted = request.log_level
+  local level = not err and "debug" or err.category == "internal" and "error" or "warning"
+  if not wanted or calls.LEVELS[level] < calls.LEVELS[wanted] then return end
+  request.call:notify("notifications/message", json.encode {
+    level = level, logger = "demilune",
+    data = { tool = tool.name, outcome = err and err.category or "ok", duration_ms = core.task.now_ms() - started_ms },
+  })
+end
+
 --- Runs tools/call and returns the CallToolResult as JSON text.
 ---@param request table  params, conversation, call, token
 ---@param has_structured boolean
@@ -51,7 +65,7 @@ function calls.call(request, has_structured)
   local arguments = params.arguments
   if arguments == nil or arguments == json.null then arguments = {} end
   if not calls.is_object(arguments) then fail "arguments must be an object" end
-  local token, call = request.token, request.call
+  local token, call, started_ms = request.token, request.call, core.task.now_ms()
   local result, err, partial = app:call(tool, arguments, {
     scope = conversation.scope, principal = conversation.principal, client = conversation.client,
     transport = conversation.transport, revision = request.revision,
@@ -59,6 +73,7 @@ function calls.call(request, has_structured)
       call:notify("notifications/progress", json.encode { progressToken = token, progress = count, message = message })
     end or nil,
   })
+  log_call(request, tool, err, started_ms)
   if err and err.category == "stopped" and call:is_cancelled() then return "{}" end
   return app:encode_result(tool, result, err, partial, has_structured)
 end

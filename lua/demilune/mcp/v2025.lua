@@ -11,8 +11,6 @@ local INVALID_REQUEST, INVALID_PARAMS = -32600, -32602
 --- Newest first. An unknown one is answered with the newest (lifecycle, "Version Negotiation").
 v2025.REVISIONS = { "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05" }
 
-local LEVELS = { debug = 1, info = 2, notice = 3, warning = 4, error = 5, critical = 6, alert = 7, emergency = 8 }
-
 local function fail(code, message)
   error({ rpc_code = code, message = message }, 0)
 end
@@ -23,6 +21,7 @@ local BEFORE_INITIALIZE = { initialize = true, ping = true }
 ---@param request table
 ---@param method string
 function v2025.check(request, method)
+  request.log_level = request.conversation.log_level
   if request.conversation.revision or BEFORE_INITIALIZE[method] or not v2025.methods[method] then return end
   fail(INVALID_PARAMS, "send initialize first, or name a protocol version in _meta with every request")
 end
@@ -66,7 +65,7 @@ end
 
 v2025.methods["logging/setLevel"] = function(request)
   local level = request.params.level
-  if type(level) ~= "string" or not LEVELS[level] then
+  if type(level) ~= "string" or not calls.LEVELS[level] then
     fail(INVALID_PARAMS, "level must be one of debug, info, notice, warning, error, critical, alert, emergency")
   end
   request.conversation.log_level = level

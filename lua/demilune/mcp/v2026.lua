@@ -41,6 +41,11 @@ function v2026.check(request)
   if info ~= nil and not calls.is_object(info) then
     fail(INVALID_PARAMS, "_meta." .. META .. "clientInfo must be an object")
   end
+  local level = meta[META .. "logLevel"]
+  if level ~= nil and not calls.LEVELS[level] then
+    fail(INVALID_PARAMS, "_meta." .. META .. "logLevel must be a level of RFC 5424, such as warning")
+  end
+  request.log_level = level
   request.revision = REVISION
 end
 

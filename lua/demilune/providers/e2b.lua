@@ -133,6 +133,8 @@ local function epoch_ms(iso)
 end
 
 --- One sandbox of an answer as driver info. Raises `invalid_response`.
+---@param entry any
+---@return table info
 function E2b:info_of(entry)
   if not connect.is_object(entry) or type(entry.sandboxID) ~= "string" or not self:is_id(entry.sandboxID) then
     errors.raise "invalid_response"
@@ -255,7 +257,10 @@ function E2b:with_envs(sandbox, command) -- luacheck: ignore 212/self
   return "export " .. table.concat(names, " ") .. "\n" .. command
 end
 
---- Runs `fn`; where the connection broke, the end of the sandbox is looked for behind it.
+--- Runs `fn(self, sandbox, ...)`; where the connection broke, the end of the sandbox is looked for behind it.
+---@param sandbox demilune.Sandbox
+---@param fn function
+---@return any ...
 function E2b:guard(sandbox, fn, ...)
   local results = table.pack(pcall(fn, self, sandbox, ...))
   if results[1] then return table.unpack(results, 2, results.n) end
@@ -316,21 +321,35 @@ function E2b:start_detached(sandbox, opts)
 end
 
 --- See envd.open_read.
+---@param sandbox demilune.Sandbox
+---@param path string
 function E2b:open_read(sandbox, path)
   return self:guard(sandbox, envd.open_read, path)
 end
 
 --- See envd.read.
+---@param sandbox demilune.Sandbox
+---@param path string
+---@param offset integer
+---@param length integer
 function E2b:read(sandbox, path, offset, length)
   return self:guard(sandbox, envd.read, path, offset, length)
 end
 
 --- See envd.write.
+---@param sandbox demilune.Sandbox
+---@param path string
+---@param bytes string
+---@param append_at? integer
 function E2b:write(sandbox, path, bytes, append_at)
   return self:guard(sandbox, envd.write, path, bytes, append_at)
 end
 
 --- See envd.list_dir.
+---@param sandbox demilune.Sandbox
+---@param path string
+---@param limit integer
+---@param depth integer
 function E2b:list_dir(sandbox, path, limit, depth)
   return self:guard(sandbox, envd.list_dir, path, limit, depth)
 end

@@ -10,8 +10,9 @@ local state = require "demilune.state"
 
 local local_driver = {}
 
-local LEASE_TIMEOUT_MS = 366 * 86400 * 1000
-local LEASE_FIRST_BYTE_MS = 5000
+local LEASE_ANSWER_MS = 5000
+--- The engine says something every 30 s.
+local LEASE_SILENCE_MS = 120000
 
 ---@class demilune.Local: demilune.E2b
 local Local = setmetatable({}, { __index = e2b.class })
@@ -35,13 +36,13 @@ end
 local function hold_lease(self, scope, lease)
   local res, err = core.http.request {
     method = "GET", url = self.address.url .. "/demilune/lease?id=" .. scope.id, unix_socket = self.address.unix_socket,
-    headers = {}, timeout_ms = LEASE_TIMEOUT_MS, stream = true,
+    headers = {}, timeout_ms = LEASE_ANSWER_MS, stream = true,
   }
-  local first = res and res.status == 200 and res:read(LEASE_FIRST_BYTE_MS)
+  local first = res and res.status == 200 and res:read(LEASE_ANSWER_MS)
   lease.ok = first ~= nil and first ~= false
   lease.err = err
   lease.ready:set()
-  while first and res:read() do end
+  while first and res:read(LEASE_SILENCE_MS) do end
   if res then res:close() end
   if self.leases[scope] == lease then self.leases[scope] = nil end
 end
