@@ -53,7 +53,8 @@ function outcome.show(stream, limit)
   local most = limit // HEAD_SHARE
   local head, head_bytes = fit(stream.head, most, text.head)
   local tail, tail_bytes = fit(stream.tail or stream.head, limit - most, text.tail)
-  local where = stream.path and ("; all of it is in " .. stream.path) or ""
+  local how_much = stream.total > FILE_BYTES and "its first 64 MiB are in " or "all of it is in "
+  local where = stream.path and ("; " .. how_much .. stream.path) or ""
   local gap = ("[%d bytes left out%s]"):format(math.max(stream.total - head_bytes - tail_bytes, 0), where)
   if head ~= "" and head:sub(-1) ~= "\n" then gap = "\n" .. gap end
   return head .. gap .. "\n" .. tail, true

@@ -15,15 +15,25 @@ local function fail(message)
   errors.raise("internal", { message = message })
 end
 
+local function absolute(path)
+  return path and path:sub(1, 1) == "/" and path or nil
+end
+
 local function base()
-  local xdg = core.sys.env "XDG_STATE_HOME"
-  if xdg and xdg:sub(1, 1) == "/" then return xdg end
-  local home = core.sys.env "HOME" or core.sys.home()
-  if not home or home:sub(1, 1) ~= "/" then
+  local xdg = absolute(core.sys.env "XDG_STATE_HOME")
+  if xdg then return xdg end
+  local home = absolute(core.sys.env "HOME") or absolute(core.sys.home())
+  if not home then
     fail "There is no home folder for demilune's state; set XDG_STATE_HOME to an absolute path of yours."
   end
   return home .. "/.local/state"
 end
+
+--- The words of the table are about sandboxes; this is the host.
+local WHY = {
+  file_not_found = "cannot be made, since the one above it is missing", not_a_directory = "is in the way: it is no folder",
+  disk_full = "cannot be made, since the disk is full",
+}
 
 local function make(path)
   local ok, err = core.fs.make_dir(path)
@@ -31,7 +41,7 @@ local function make(path)
   if err.category == "file_permission" then
     fail("The folder " .. path .. " must belong to you and be writable by nobody else.")
   end
-  fail("The folder " .. path .. " cannot be made: " .. err.message)
+  fail("The folder " .. path .. " " .. (WHY[err.category] or "cannot be made") .. "; set XDG_STATE_HOME to a folder of yours.")
 end
 
 --- Makes missing parents with default modes; they may well be others' business (~/.local).

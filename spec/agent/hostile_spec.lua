@@ -116,7 +116,8 @@ describe("random frames to the agent", function()
     return {
       with_id("START", { { "CMD", "sh" }, { "ARG", "-c" }, { "ARG", "seq 1 20000; cat" }, { "STDIN", 1 },
         { "TAG", "t" }, { "PROGRESS", 1 }, { "STREAM", 1 }, { "LIVE", 100 }, { "TAIL", 100 }, { "SPOOL_AT", 150 },
-        { "STREAM", 2 }, { "LIVE", 0 }, { "TAIL", 0 }, { "SPOOL_AT", 0 }, { "TIMEOUT_MS", 500 }, { "ENV", "A=b" }, { "CWD", place } }),
+        { "STREAM", 2 }, { "LIVE", 0 }, { "TAIL", 0 }, { "SPOOL_AT", 0 }, { "TIMEOUT_MS", 500 }, { "ENV", "A=b" },
+        { "CWD", place } }),
       with_id("STAT", { { "PATH", place .. "/a" } }),
       with_id("LIST", { { "PATH", "/usr/share" }, { "DEPTH", 3 }, { "LIMIT", 500 } }),
       with_id("MKDIR", { { "PATH", place .. "/d/e" } }),

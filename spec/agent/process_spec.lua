@@ -177,15 +177,14 @@ describe("a command of the agent", function()
 
   it("takes no more writers once a megabyte waits for its stdin", with(function(channel)
     local proc = assert(channel:start { cmd = "sleep", args = { "60" }, stdin = true })
-    local writers, writer, err = 0, nil, nil
-    repeat
+    local writers = 0
+    local writer, err = channel:connect(proc.pid)
+    while writer do
+      writers = writers + 1
+      assert.is_true(writer:write(("x"):rep(200000)))
+      writer:detach()
       writer, err = channel:connect(proc.pid)
-      if writer then
-        writers = writers + 1
-        assert.is_true(writer:write(("x"):rep(200000)))
-        writer:detach()
-      end
-    until not writer
+    end
     assert.are.equal("exhausted", err.code)
     assert.is_true(writers >= 5 and writers <= 7, writers .. " writers")
     channel:signal(proc.pid, SIGKILL)
@@ -290,6 +289,17 @@ describe("a command of the agent", function()
     waiter:cancel()
     assert.is_false((waiter:wait(1000)))
     assert.are.equal("late\n", finish(proc).stdout)
+  end))
+
+  it("is written to by one task while another, that reads, is cancelled", with(function(channel)
+    local proc = assert(channel:start { cmd = "sh", args = { "-c", "sleep 0.1; wc -c" }, stdin = true })
+    local writer = task.spawn(function() return proc:write(("x"):rep(1000000)) end)
+    local reader = task.spawn(function() return proc:next() end)
+    task.sleep(10)
+    reader:cancel()
+    assert.are.same({ true, true }, { writer:wait(5000) })
+    proc:close_stdin()
+    assert.are.equal("1000000\n", finish(proc).stdout)
   end))
 
   it("waits no longer than it is told", with(function(channel)

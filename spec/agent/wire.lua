@@ -13,8 +13,8 @@ wire.types = {
 wire.tags = {
   VERSION = 1, CMD = 2, ARG = 3, ENV = 4, CWD = 5, TAG = 6, TIMEOUT_MS = 7, STDIN = 8, PROGRESS = 9, LIVE = 10,
   TAIL = 11, SPOOL_AT = 12, STREAM = 13, PID = 14, SIGNO = 15, PATH = 16, OFFSET = 17, LENGTH = 18, APPEND_AT = 19,
-  DEPTH = 20, LIMIT = 21, TOTAL = 22, CODE = 23, TIMED_OUT = 24, NAME = 25, TYPE = 26, SIZE = 27, MODE = 28, MTIME_MS = 29,
-  OWNER = 30, GROUP = 31, TARGET = 32, WHICH = 33,
+  DEPTH = 20, LIMIT = 21, TOTAL = 22, CODE = 23, TIMED_OUT = 24, NAME = 25, TYPE = 26, SIZE = 27, MODE = 28,
+  MTIME_MS = 29, OWNER = 30, GROUP = 31, TARGET = 32, WHICH = 33,
 }
 
 --- { { "PID", 7 }, { "PATH", "/x" }, … } as bytes: integers of 8 bytes, text with its NUL.

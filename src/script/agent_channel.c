@@ -12,10 +12,12 @@
 #define KEEP_OUT_BYTES 4096
 
 struct dml_agent_channel {
+  dml_script *script;
   uv_poll_t poll;
   uv_timer_t clock; /* the earliest of `timers` */
   int fd;
   int poll_events;
+  int status, events; /* what the loop said last */
   int open_handles;
   bool is_ready;
   bool is_shut;
@@ -43,8 +45,9 @@ static void on_handle_closed(uv_handle_t *handle) {
   free(channel);
 }
 
-dml_status dml_agent_channel_new(dml_loop *loop, int fd, dml_agent_channel_cb on_change, void *ud,
+dml_status dml_agent_channel_new(dml_script *script, int fd, dml_agent_channel_cb on_change, void *ud,
                                  dml_agent_channel **out) {
+  dml_loop *loop = dml_script_loop(script);
   *out = NULL;
   dml_agent_channel *channel = calloc(1, sizeof *channel);
   /* also makes the descriptor non-blocking; refuses what cannot be polled */
@@ -55,6 +58,7 @@ dml_status dml_agent_channel_new(dml_loop *loop, int fd, dml_agent_channel_cb on
   }
   uv_timer_init(dml_loop_uv(loop), &channel->clock);
   channel->poll.data = channel->clock.data = channel;
+  channel->script = script;
   channel->open_handles = 2;
   channel->fd = fd;
   channel->on_change = on_change;
@@ -285,9 +289,8 @@ static int receive(dml_agent_channel *channel, bool *was_whole) {
   return 1;
 }
 
-static void on_events(uv_poll_t *handle, int status, int events) {
-  dml_agent_channel *channel = handle->data;
-  bool is_over = status < 0;
+static void serve_events(dml_agent_channel *channel) {
+  bool is_over = channel->status < 0;
   bool was_whole = false;
   for (int i = 0; i < RECEIVES_A_TURN && !is_over && !was_whole && !channel->is_shut; i++) {
     int got = receive(channel, &was_whole);
@@ -300,10 +303,22 @@ static void on_events(uv_poll_t *handle, int status, int events) {
     return;
   }
   if (channel->stream_count == 0) dml_inbox_trim(&channel->inbox);
-  if (!(events & UV_WRITABLE)) return;
+  if (!(channel->events & UV_WRITABLE)) return;
   flush(channel);
   if (channel->out_len < DML_AGENT_CHANNEL_OUT_HIGH) wake_writers(channel);
   update_poll(channel);
+}
+
+static int enter_events(lua_State *L) {
+  serve_events(lua_touserdata(L, 1));
+  return 0;
+}
+
+static void on_events(uv_poll_t *handle, int status, int events) {
+  dml_agent_channel *channel = handle->data;
+  channel->status = status;
+  channel->events = events;
+  dml_script_enter(channel->script, enter_events, channel);
 }
 
 /* ---- streams ---- */
@@ -389,17 +404,23 @@ static void arm_clock(dml_agent_channel *channel) {
 }
 
 /* Fires one, then looks again: a callback may stop or start any. */
-static void on_clock(uv_timer_t *handle) {
-  dml_agent_channel *channel = handle->data;
-  uint64_t now_ms = uv_now(handle->loop);
+static int enter_clock(lua_State *L) {
+  dml_agent_channel *channel = lua_touserdata(L, 1);
+  uint64_t now_ms = uv_now(channel->clock.loop);
   for (dml_agent_timer *t = channel->timers; t; t = t->next) {
     if (t->at_ms > now_ms) continue;
     dml_agent_timer_stop(channel, t);
     if (channel->timers) uv_timer_start(&channel->clock, on_clock, 0, 0);
     t->fired(t);
-    return;
+    return 0;
   }
   arm_clock(channel);
+  return 0;
+}
+
+static void on_clock(uv_timer_t *handle) {
+  dml_agent_channel *channel = handle->data;
+  dml_script_enter(channel->script, enter_clock, channel);
 }
 
 void dml_agent_timer_start(dml_agent_channel *channel, dml_agent_timer *timer, uint64_t timeout_ms,

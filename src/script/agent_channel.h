@@ -1,10 +1,12 @@
-/* agent_channel.h - the engine's end of the socketpair to an agent: frames, streams, credit, deadlines. Knows no Lua.
+/* agent_channel.h - the engine's end of the socketpair to an agent: frames, streams, credit, deadlines.
  *
  * What comes from the agent is hostile: a compromised sandbox may say anything. A frame that breaks the protocol shuts
  * the channel, and with it ends every stream; nothing is ever kept beyond the window that a stream opened. The engine
  * reads always, so an agent that waits for its output to be taken cannot block it.
  *
- * Streams are the caller's storage. Callbacks may do anything, closing the channel included. One thread, the loop's. */
+ * Streams are the caller's storage. Callbacks may do anything, closing the channel included, but run no Lua: what comes
+ * in one turn of the loop is served inside dml_script_enter, so that the tasks it wakes run afterwards, and nothing that
+ * a callback holds can be collected under it. One thread, the loop's. */
 #ifndef DML_SCRIPT_AGENT_CHANNEL_H
 #define DML_SCRIPT_AGENT_CHANNEL_H
 
@@ -14,7 +16,7 @@
 
 #include "base/frame.h"
 #include "base/status.h"
-#include "loop/loop.h"
+#include "script/task.h"
 
 #define DML_AGENT_CHANNEL_BUCKETS 64
 #define DML_AGENT_CHANNEL_OUT_MAX (16 * 1024 * 1024) /* queued requests: beyond, they fail */
@@ -57,7 +59,7 @@ struct dml_agent_timer {
 typedef void (*dml_agent_channel_cb)(dml_agent_channel *channel, void *ud);
 
 /* Takes `fd` in any case. Errors: DML_INTERNAL. */
-dml_status dml_agent_channel_new(dml_loop *loop, int fd, dml_agent_channel_cb on_change, void *ud,
+dml_status dml_agent_channel_new(dml_script *script, int fd, dml_agent_channel_cb on_change, void *ud,
                                  dml_agent_channel **out);
 /* Shuts it without callbacks to `on_change`; streams still get `closed`. Memory goes when the loop has run. NULL is
  * fine. */

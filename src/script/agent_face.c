@@ -119,7 +119,7 @@ static void drop_wait(void *ud) {
   dml_agent_waiter *waiter = ud;
   waiter->wait = NULL;
   dml_agent_timer_stop(waiter->face->channel, &waiter->timer);
-  waiter->face->out_left = 0;
+  if (waiter == &waiter->face->writing) waiter->face->out_left = 0;
 }
 
 static void drop_request(void *ud) {

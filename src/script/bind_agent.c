@@ -130,8 +130,7 @@ static int l_attach(lua_State *L) {
   channel_face *face = lua_newuserdatauv(L, sizeof *face, 0);
   *face = (channel_face){0};
   luaL_setmetatable(L, DML_AGENT_CHANNEL_T);
-  dml_loop *loop = dml_script_loop(dml_script_of(L));
-  dml_status status = dml_agent_channel_new(loop, fd, on_change, face, &face->channel);
+  dml_status status = dml_agent_channel_new(dml_script_of(L), fd, on_change, face, &face->channel);
   return status == DML_OK ? 1 : dml_push_error(L, status);
 }
 

@@ -9,11 +9,15 @@
 
 #define EXIT_FAULT 70 /* sysexits.h: EX_SOFTWARE */
 
+/* Only our files, and the system's C modules (cjson): never what lies in the working directory or an environment variable
+ * names. */
 static void set_path(lua_State *L, const char *lua_dir) {
   lua_getglobal(L, "package");
-  lua_getfield(L, -1, "path");
-  lua_pushfstring(L, "%s/?.lua;%s/?/init.lua;%s", lua_dir, lua_dir, lua_tostring(L, -1));
-  lua_setfield(L, -3, "path");
+  lua_pushfstring(L, "%s/?.lua;%s/?/init.lua", lua_dir, lua_dir);
+  lua_setfield(L, -2, "path");
+  lua_getfield(L, -1, "cpath");
+  luaL_gsub(L, lua_tostring(L, -1), ";./?.so", "");
+  lua_setfield(L, -3, "cpath");
   lua_pop(L, 1);
   lua_getfield(L, -1, "preload");
   lua_pushcfunction(L, luaopen_demilune_core);
@@ -24,6 +28,8 @@ static void set_path(lua_State *L, const char *lua_dir) {
 /* run_program(program) -> exit status */
 static int run_program(lua_State *L) {
   const dml_program *program = lua_touserdata(L, 1);
+  lua_pushboolean(L, 1);
+  lua_setfield(L, LUA_REGISTRYINDEX, "LUA_NOENV"); /* lua.c, option -E */
   luaL_openlibs(L);
   set_path(L, program->lua_dir);
   luaL_requiref(L, "demilune.core", luaopen_demilune_core, 0);

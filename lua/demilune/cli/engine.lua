@@ -79,7 +79,7 @@ end
 
 return {
   name = "engine",
-  summary = "run the local engine, which keeps the sandboxes of this machine",
+  summary = "Run the local engine, which keeps the sandboxes of this machine.",
   usage = "engine [--detach] [--ready-fd N] | --status | --stop",
   help = [[
 Runs the engine of this user until it is stopped, or has had no sandbox for five minutes. Servers

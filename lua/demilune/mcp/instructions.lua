@@ -27,7 +27,7 @@ function instructions.text(app)
     env.has_network and "Some templates have a network." or
       "Sandboxes have no network: packages cannot be installed from the internet, but processes in one sandbox reach each"
       .. " other on localhost.",
-    "Long output is cut in the middle; stdout_path and stderr_path name the file in the sandbox that has all of it.",
+    "Long output is cut in the middle; stdout_path and stderr_path name the file in the sandbox that has it (up to 64 MiB).",
     "Put no secrets into arguments: they are visible in this conversation.",
     "Templates: " .. env.template_names .. ". Providers: " .. table.concat(env.provider_ids, ", ") .. ".",
   }

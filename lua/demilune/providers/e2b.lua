@@ -70,7 +70,7 @@ end
 local function refused(body, status, is_create)
   local code = body.error_code
   if code == "local_isolation_unavailable" then
-    return errors.new(code, { suggestion = "Run `demilune doctor` on this machine." })
+    return errors.new(code)
   elseif code == "unsupported" then
     local field = ({ cpu = "cpu", memory = "memory" })[body.field]
     return errors.new("unsupported", { field = field, message = "This machine cannot hold a sandbox to that limit." })
