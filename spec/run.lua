@@ -17,6 +17,7 @@ local root = arg[0]:match("^(.*)/spec/run%.lua$") or "."
 package.path = root .. "/?.lua;" .. root .. "/lua/?.lua;" .. root .. "/lua/?/init.lua;" .. package.path
 
 local FILE_TIMEOUT_S = 60
+local OUTPUT_BYTES = 200000
 local SANITIZER_OPTIONS = "ASAN_OPTIONS=detect_leaks=0:exitcode=99 UBSAN_OPTIONS=print_stacktrace=1"
 
 local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
@@ -128,6 +129,11 @@ local function run_file(build, options, file)
   return output, code, os.time() - started
 end
 
+--- Control characters made visible: what a test prints may be bytes of an attack.
+local function printable(text)
+  return (text:gsub("[%z\1-\8\11-\31\127]", function(c) return ("\\x%02x"):format(c:byte()) end))
+end
+
 --- Adds what one file's output says to the totals; prints the output when something failed.
 local function count(totals, file, output, code, seconds)
   local passed, failed
@@ -147,7 +153,7 @@ local function count(totals, file, output, code, seconds)
   totals.passed, totals.failed = totals.passed + passed, totals.failed + failed
   if failed > 0 then
     print(("---- %s: %s"):format(file, fault or failed .. " failed"))
-    io.write(output:sub(-200000), output:sub(-1) == "\n" and "" or "\n")
+    io.write(printable(output:sub(-OUTPUT_BYTES)), output:sub(-1) == "\n" and "" or "\n")
   end
 end
 

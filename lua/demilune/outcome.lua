@@ -11,6 +11,8 @@ local HEAD_SHARE = 4
 --- A driver keeps this much more of the tail than is shown, so that nothing half-cut escapes redaction; of the head it
 --- keeps the whole limit anyway.
 local SLACK_BYTES = 4096
+--- The files that keep whole outputs are not longer.
+local FILE_BYTES = 64 * 1024 * 1024
 
 local NO_NETWORK_PHRASES = {
   "Could not resolve host", "Temporary failure in name resolution", "Name or service not known",

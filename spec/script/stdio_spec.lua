@@ -48,7 +48,8 @@ describe("core.stdio", function()
       end,
     }, function(send, receive, io)
       send(request(1, "slow", '{"ms":40}') .. request('"1"', "fast", '{"ms":1}') .. request("99999999999999999999", "now", '{"ms":0}'))
-      assert.are.equal(3, (task.sleep(0) and nil) or io:call_count() == 0 and 3 or io:call_count())
+      task.sleep(5)
+      assert.are.equal(1, io:call_count())
       assert.are.equal("now", receive().result.method)
       local second, third = receive(), receive()
       assert.are.same({ "1", "fast", 1, "slow" }, { second.id, second.result.method, third.id, third.result.method })
@@ -186,7 +187,10 @@ describe("core.stdio", function()
       assert.are.equal(cjson.null, refused.id)
       assert.are.equal(-32600, refused.error.code)
       assert.are.equal(2, receive().id)
-      for _ = 1, 40 do send(("w"):rep(10000)) end
+      for _ = 1, 40 do
+        send(("w"):rep(10000))
+        task.sleep(1) -- the pipe holds 64 KiB, and this thread is the reader too
+      end
       send("\n" .. request(3, "m"))
       assert.are.equal(cjson.null, receive().id)
       assert.are.equal(3, receive().id)

@@ -16,7 +16,9 @@ typedef struct dml_buffer {
   size_t limit;
 } dml_buffer;
 
+/* An empty buffer that never holds more than `limit_bytes`. Allocates nothing yet. */
 void dml_buffer_init(dml_buffer *buffer, size_t limit_bytes);
+/* Frees the bytes; the buffer is empty then, with the same limit. Twice is fine. */
 void dml_buffer_deinit(dml_buffer *buffer);
 /* Makes room for `more` bytes behind the present ones and returns the place, or NULL. Errors as for append. */
 char *dml_buffer_reserve(dml_buffer *buffer, size_t more, dml_status *status);

@@ -28,6 +28,7 @@ typedef struct dml_calls {
   dml_call *buckets[DML_CALLS_BUCKETS];
 } dml_calls;
 
+/* An empty table. It owns nothing but what its calls hold, so it needs no deinit: remove each call. */
 void dml_calls_init(dml_calls *calls);
 /* Links a call for the request in. Errors: DML_QUOTA_EXCEEDED, DML_INTERNAL; then `call` is empty. */
 dml_status dml_calls_add(dml_calls *calls, const dml_rpc_message *message, dml_call *call, void *ud);

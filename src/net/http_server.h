@@ -59,7 +59,9 @@ dml_status dml_http_server_new(uv_loop_t *loop, const char *directory, const dml
 void dml_http_server_free(dml_http_server *server);
 size_t dml_http_server_connections(const dml_http_server *server);
 
+/* Who hears of the request from now on; `events` is borrowed until it is over. NULL: nobody. */
 void dml_http_request_set_events(dml_http_request *request, const dml_http_request_events *events, void *ud);
+/* Gives the callee's reference back; set its events to NULL before. */
 void dml_http_request_unref(dml_http_request *request);
 
 /* Borrowed from the request. */

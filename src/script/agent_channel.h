@@ -5,8 +5,8 @@
  * reads always, so an agent that waits for its output to be taken cannot block it.
  *
  * Streams are the caller's storage. Callbacks may do anything, closing the channel included, but run no Lua: what comes
- * in one turn of the loop is served inside dml_script_enter, so that the tasks it wakes run afterwards, and nothing that
- * a callback holds can be collected under it. One thread, the loop's. */
+ * in one turn of the loop is served inside dml_script_enter, so that the tasks it wakes run afterwards, and nothing
+ * that a callback holds can be collected under it. One thread, the loop's. */
 #ifndef DML_SCRIPT_AGENT_CHANNEL_H
 #define DML_SCRIPT_AGENT_CHANNEL_H
 

@@ -38,7 +38,9 @@ static int l_make_dir(lua_State *L) {
 /* fs.read(path, max_bytes) -> bytes | nil, err */
 static int l_read(lua_State *L) {
   const char *path = luaL_checkstring(L, 1);
-  size_t max = (size_t)luaL_checkinteger(L, 2);
+  lua_Integer limit = luaL_checkinteger(L, 2);
+  luaL_argcheck(L, limit >= 0, 2, "must not be negative");
+  size_t max = (size_t)limit;
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) return fail_errno(L, errno);
   struct stat st;

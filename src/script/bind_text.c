@@ -28,6 +28,13 @@ static int l_mend(lua_State *L) {
   return status == DML_OK ? 1 : luaL_error(L, "out of memory");
 }
 
+/* Argument 2: a number of bytes. */
+static size_t check_limit(lua_State *L) {
+  lua_Integer n = luaL_checkinteger(L, 2);
+  luaL_argcheck(L, n >= 0, 2, "must not be negative");
+  return (size_t)n;
+}
+
 /* Whether a byte continues a character. */
 static bool continues(char c) { return ((unsigned char)c & 0xC0) == 0x80; }
 
@@ -35,7 +42,7 @@ static bool continues(char c) { return ((unsigned char)c & 0xC0) == 0x80; }
 static int l_head(lua_State *L) {
   size_t len;
   const char *s = luaL_checklstring(L, 1, &len);
-  size_t max = (size_t)luaL_checkinteger(L, 2);
+  size_t max = check_limit(L);
   if (len > max) {
     size_t at = max;
     for (int back = 0; back < 3 && at > 0 && continues(s[at]); back++) at--;
@@ -49,7 +56,7 @@ static int l_head(lua_State *L) {
 static int l_tail(lua_State *L) {
   size_t len;
   const char *s = luaL_checklstring(L, 1, &len);
-  size_t max = (size_t)luaL_checkinteger(L, 2);
+  size_t max = check_limit(L);
   size_t at = len > max ? len - max : 0;
   size_t start = at;
   if (at > 0)
