@@ -1,6 +1,7 @@
 /* main.c - the program: process-wide measures, and nothing else. What embeds us takes none of these. */
 #include <fcntl.h>
 #include <locale.h>
+#include <malloc.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -23,6 +24,10 @@ static void set_process_wide(void) {
   struct rlimit none = {0, 0};
   setrlimit(RLIMIT_CORE, &none);
   umask(077);
+  /* Large blocks go back to the system when they are freed. By itself glibc raises these with every large block that is
+   * freed (mallopt(3)), so that one message of 16 MiB would stay with us for good. */
+  mallopt(M_MMAP_THRESHOLD, 1024 * 1024);
+  mallopt(M_TRIM_THRESHOLD, 2 * 1024 * 1024);
   setlocale(LC_CTYPE, "C.UTF-8");
 }
 

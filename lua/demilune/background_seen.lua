@@ -17,7 +17,7 @@ local STATUSES = {
 
 local function status_of(record, state, exit_code)
   if state == "ended" then return exit_code == 0 and "succeeded" or "failed" end
-  local is_late = state == "starting" and core.task.epoch_ms() - (record.started_ms or 0) > START_MS
+  local is_late = state == "starting" and core.task.epoch_ms() - record.started_ms > START_MS
   return is_late and "lost" or STATUSES[state] or errors.raise "invalid_response"
 end
 

@@ -10,7 +10,7 @@ local store = {}
 local PREFIX = "bt_"
 local NAME_BYTES = 16
 local RECORD_MAX_BYTES = 16384
---- Older files are removed when a new one is made.
+--- Records of all principals that are kept: the newest, and for so long.
 local KEEP_S = 7 * 86400
 local FILES_MAX = 2000
 local LOCK_WAIT_MS = 5000
@@ -23,7 +23,10 @@ end
 local function load_file(name)
   local bytes = core.fs.read(dir() .. "/" .. name .. ".json", RECORD_MAX_BYTES)
   local record = bytes and core.json.decode(bytes)
-  if type(record) ~= "table" or record.name ~= name or type(record.principal) ~= "string" then return nil end
+  if type(record) ~= "table" or record.name ~= name or type(record.principal) ~= "string"
+    or type(record.sealed) ~= "string" or math.type(record.started_ms) ~= "integer" then
+    return nil
+  end
   record.id = PREFIX .. record.sealed
   return record
 end
@@ -81,25 +84,26 @@ function store.find(task_id)
   return load_file(name)
 end
 
---- A principal's records, newest first. Files that are too old go.
+local function newest_first(a, b)
+  if a.started_ms ~= b.started_ms then return a.started_ms > b.started_ms end
+  return a.name > b.name
+end
+
+--- A principal's records, newest first. Those that are too old or too many go, whoever's they are.
 ---@param principal string
 ---@return table[]
 function store.list(principal)
-  local folder, records = dir(), {}
-  local oldest = core.task.epoch_ms() // 1000 - KEEP_S
-  for i, file in ipairs(assert(core.fs.list(folder))) do
+  local all, records = {}, {}
+  for _, file in ipairs(assert(core.fs.list(dir()))) do
     local name = file:match "^([a-z2-7]+)%.json$"
-    local record = name and i <= FILES_MAX and load_file(name)
-    if record then
-      local stat = core.fs.stat(folder .. "/" .. file)
-      if stat and stat.mtime < oldest then core.fs.remove(folder .. "/" .. file)
-      elseif record.principal == principal then records[#records + 1] = record end
-    end
+    all[#all + 1] = name and load_file(name) or nil
   end
-  table.sort(records, function(a, b)
-    if a.started_at ~= b.started_at then return a.started_at > b.started_at end
-    return a.name > b.name
-  end)
+  table.sort(all, newest_first)
+  local oldest_ms = core.task.epoch_ms() - KEEP_S * 1000
+  for i, record in ipairs(all) do
+    if i > FILES_MAX or record.started_ms < oldest_ms then store.remove(record)
+    elseif record.principal == principal then records[#records + 1] = record end
+  end
   return records
 end
 

@@ -24,8 +24,11 @@ local ERROR_CODES = {
   disk_full = { "disk_full", nil }, unsupported = { "unsupported", "path" }, too_large = { "too_large", "path" },
   conflict = { "conflict", "offset" }, cwd_not_found = { "file_not_found", "cwd" },
   command_not_found = { "unsupported", nil, is_command = true }, sandbox_gone = { "sandbox_gone", nil },
-  exhausted = { "quota_exceeded", nil },
+  exhausted = { "quota_exceeded", nil }, invalid_argument = { "invalid_argument", "path" },
 }
+
+--- Arguments that the engine may find fault with after we did not.
+local PATHS = { path = true, cwd = true }
 
 --- Connect codes without one of ours.
 local CONNECT_CODES = {
@@ -40,9 +43,19 @@ local MESSAGES = {
   quota_exceeded = "The sandbox has no process, descriptor or memory left for that.",
 }
 
+--- Whether a field is there: JSON of proto3 takes null for its absence.
+local function is_said(value)
+  return value ~= nil and value ~= core.json.null
+end
+
 local function raise_coded(row, body)
   local fields = { field = row[2], is_command = row.is_command }
   if not row.is_command then fields.message = MESSAGES[row[1]] end
+  if row[1] == "invalid_argument" then
+    if is_said(body.field) and not PATHS[body.field] then errors.raise "provider_rejected" end
+    fields.field = PATHS[body.field] and body.field or "path"
+    fields.message = fields.field .. " cannot be used: it is too long, or its links lead in circles."
+  end
   if row[1] == "conflict" then fields.size = math.tointeger(body.size) end
   errors.raise(row[1], fields)
 end
@@ -105,7 +118,8 @@ local function each_event(res, deadline_ms, on_event)
     local flags, payload = decoder:next()
     if flags == connect.FLAG_END then
       local ending = connect.object(payload) or errors.raise "invalid_response"
-      return ending.error
+      if not is_said(ending.error) then return nil end
+      return connect.is_object(ending.error) and ending.error or errors.raise "invalid_response"
     elseif flags then
       local message = connect.object(payload) or errors.raise "invalid_response"
       if connect.is_object(message.event) and on_event(message.event) then return nil end
@@ -126,9 +140,8 @@ local function bytes_of(text)
 end
 
 local function raise_connect(err)
-  if type(err) ~= "table" then errors.raise "invalid_response" end
   local row = ERROR_CODES[err.error_code]
-  if row then raise_coded(row, err) end
+  if row and (row[1] ~= "invalid_argument" or is_said(err.field)) then raise_coded(row, err) end
   errors.raise(CONNECT_CODES[err.code] or "provider_rejected")
 end
 
@@ -156,8 +169,9 @@ local function watch(res, deadline_ms, out, err, on_line)
     elseif connect.is_object(event.output) then
       run.stdout, run.stderr = cut_of(event.output.stdout), cut_of(event.output.stderr)
     elseif connect.is_object(event["end"]) then
-      local code = math.tointeger(event["end"].exitCode or 0)
-      run.exit_code = code and code >= 0 and code or nil
+      local code = event["end"].exitCode
+      code = not is_said(code) and 0 or math.tointeger(code) or errors.raise "invalid_response"
+      run.exit_code = code >= 0 and code or nil
       run.has_ended = true
     end
   end)

@@ -108,14 +108,15 @@ function interpreters.run(call, sandbox, language, code, timeout_s)
   local row = LANGUAGES[language]
   local dir = CODE_DIR .. "/" .. core.crypto.id(16)
   local file = dir .. "/" .. row.file
-  sandbox:write(file, code)
-  local before = listing(sandbox)
-  if language == "shell" then file = keep_envs(sandbox, dir, file) end
-  local script = ("command -v %s >/dev/null || { echo '%s' >&2; exit %d; }\nf=%s\n%s"):format(
-    row.probe, MISSING_MARK, MISSING_CODE, file, row.run)
-  local ok, run = pcall(sandbox.run, sandbox, {
-    argv = { "/bin/sh", "-c", script }, timeout_s = timeout_s, on_line = call:line_reporter(),
-  })
+  local before
+  local ok, run = pcall(function()
+    sandbox:write(file, code)
+    if language == "shell" then file = keep_envs(sandbox, dir, file) end
+    before = listing(sandbox)
+    local script = ("command -v %s >/dev/null || { echo '%s' >&2; exit %d; }\nf=%s\n%s"):format(
+      row.probe, MISSING_MARK, MISSING_CODE, file, row.run)
+    return sandbox:run { argv = { "/bin/sh", "-c", script }, timeout_s = timeout_s, on_line = call:line_reporter() }
+  end)
   local clean_ok, clean_err = pcall(sandbox.run, sandbox, {
     argv = { "/bin/rm", "-rf", dir }, timeout_s = REMOVE_TIMEOUT_S,
   })

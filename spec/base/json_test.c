@@ -80,8 +80,9 @@ static void test_balance(void) {
   static const struct {
     const char *text;
     bool is_balanced;
-  } cases[] = {{"", false},    {" ", false},  {"1", true},   {"{", false},   {"}", false},       {"[]]", false},
-               {"\"a", false}, {"\"\\", false}, {"\"\\\"", false}, {"{\"a\":\"}\"}", true}, {"{]", true}};
+  } cases[] = {{"", false},    {" ", false},   {"1", true},     {"{", false},      {"}", false},
+               {"[]]", false}, {"\"a", false}, {"\"\\", false}, {"\"\\\"", false}, {"{\"a\":\"}\"}", true},
+               {"{]", true}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     dml_json_scan_result scan;
     dml_json_scan(cases[i].text, strlen(cases[i].text), &scan);
@@ -131,6 +132,10 @@ static void test_the_worst_text_is_scanned_fast(void) {
   memset(text, '\\', size);
   text[0] = '"'; /* one string of backslashes */
   dml_json_scan(text, size, &scan);
+  text[size - 1] = '"'; /* one string of escapes, with its end far away */
+  dml_json_scan(text, size, &scan);
+  for (size_t i = 1; i + 1 < size; i++) text[i] = i % 2 ? '\\' : '"'; /* escaped quotes */
+  dml_json_scan(text, size, &scan);
   CHECK(spent_ms(since) < 2000);
   free(text);
 }
@@ -156,7 +161,13 @@ static void test_the_limit_of_the_buffer_holds(void) {
   static const struct {
     const char *text;
     size_t need;
-  } cases[] = {{"12345678", 10}, {"\xE2\x80\xA8", 8}, {"a\xE2\x80\xA8" "b", 10}, {"\x01", 8}, {"\xFF", 5}};
+  } cases[] = {{"12345678", 10},
+               {"\xE2\x80\xA8", 8},
+               {"a\xE2\x80\xA8"
+                "b",
+                10},
+               {"\x01", 8},
+               {"\xFF", 5}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     for (size_t limit = 0; limit <= cases[i].need; limit++) {
       dml_buffer out;

@@ -147,12 +147,9 @@ describe("a server", function()
     assert.is_true(#tree >= 1)
     local other = demilune.start { home = server.home }
     other:initialize()
-    local before, left = os_calls.now_ms(), nil
-    repeat
-      left = other:call("list_sandboxes").sandboxes
-      os_calls.sleep_ms(20)
-    until #left == 0 or os_calls.now_ms() - before > 3000
-    assert.are.same({}, left)
+    local before = os_calls.now_ms()
+    while #other:call("list_sandboxes").sandboxes > 0 and os_calls.now_ms() - before < 3000 do os_calls.sleep_ms(20) end
+    assert.are.same({}, other:call("list_sandboxes").sandboxes)
     other:stop()
   end)
 end)
@@ -213,10 +210,7 @@ describe("stdin", function()
   end)
 
   it("is given back as it was: not in non-blocking mode", function()
-    put("in", HELLO)
-    local text = shell('"$B" serve >/dev/null; cat /proc/self/fdinfo/0', home .. "' </dev/null; cd '" .. home)
-    assert.is_string(text)
-    text = shell('mkfifo p; sleep 0.5 >p & { "$B" serve >/dev/null; grep flags /proc/self/fdinfo/0; } <p', home)
+    local text = shell('mkfifo p; sleep 0.5 >p & { "$B" serve >/dev/null; grep flags /proc/self/fdinfo/0; } <p', home)
     local flags = tonumber(text:match "flags:%s*(%d+)", 8)
     assert.are.equal(0, flags & tonumber("4000", 8))
   end)

@@ -33,7 +33,8 @@ local BAD_LINES = {
   { "HTTP", "POST /mcp HTTP/1.1", { "null", -32700 } },
   { "a form feed", "\f", { "null", -32700 } },
   { "129 levels", HEAD .. '"id":1,"method":"ping","params":{"a":' .. deep(127) .. "}}", { "1", -32600 } },
-  { "100,000 levels, the id behind them", HEAD .. '"method":"ping","params":{"a":' .. deep(100000) .. '},"id":7}', { "7", -32600 } },
+  { "100,000 levels, the id behind them", HEAD .. '"method":"ping","params":{"a":' .. deep(100000) .. '},"id":7}', { "7",
+    -32600 } },
   { "over 200,000 values", HEAD .. '"id":1,"method":"ping","params":{"a":[' .. ("1,"):rep(200000) .. "1]}}", { "1", -32600 } },
   { "an empty batch", "[]", { "null", -32600 } },
   { "a batch", "[" .. HEAD .. '"id":1,"method":"ping"},' .. HEAD .. '"id":2,"method":"ping"}]', { "null", -32600 } },
@@ -82,14 +83,17 @@ local BAD_LINES = {
   { "an unknown tool", HEAD .. '"id":1,"method":"tools/call","params":{"name":"nope"}}', { "1", -32602 } },
   { "a tool's name with NUL", HEAD .. '"id":1,"method":"tools/call","params":{"name":"get_sandbox\\u0000"}}', { "1", -32602 } },
   { "arguments []", HEAD .. '"id":1,"method":"tools/call","params":{"name":"get_sandbox","arguments":[]}}', { "1", -32602 } },
-  { "arguments as text", HEAD .. '"id":1,"method":"tools/call","params":{"name":"get_sandbox","arguments":"{}"}}', { "1", -32602 } },
+  { "arguments as text", HEAD .. '"id":1,"method":"tools/call","params":{"name":"get_sandbox","arguments":"{}"}}',
+    { "1", -32602 } },
   { "a cursor that is a number", HEAD .. '"id":1,"method":"tools/list","params":{"cursor":1}}', { "1", -32602 } },
   { "a cursor that is empty", HEAD .. '"id":1,"method":"tools/list","params":{"cursor":""}}', { "1", -32602 } },
   { "a cursor of somebody else", HEAD .. '"id":1,"method":"tools/list","params":{"cursor":"YWZ0ZXI6MTAw"}}', { "1", -32602 } },
-  { "a cursor with a huge place", HEAD .. '"id":1,"method":"tools/list","params":{"cursor":"YWZ0ZXI6OTk5OTk5OTk5OTk5OTk5OTk5OTk="}}', { "1", -32602 } },
+  { "a cursor with a huge place", HEAD
+    .. '"id":1,"method":"tools/list","params":{"cursor":"YWZ0ZXI6OTk5OTk5OTk5OTk5OTk5OTk5OTk="}}', { "1", -32602 } },
   { "no such level", HEAD .. '"id":1,"method":"logging/setLevel","params":{"level":"loud"}}', { "1", -32602 } },
   { "a level that is none", HEAD .. '"id":1,"method":"logging/setLevel"}', { "1", -32602 } },
-  { "another initialize", HEAD .. '"id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}', { "1", -32600 } },
+  { "another initialize", HEAD .. '"id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}',
+    { "1", -32600 } },
   -- silence
   { "an empty line", "", false },
   { "spaces and tabs", "  \t ", false },
@@ -103,7 +107,8 @@ local BAD_LINES = {
   { "a cancel of an unknown id", HEAD .. '"method":"notifications/cancelled","params":{"requestId":4711}}', false },
   { "a cancel of an id that is a list", HEAD .. '"method":"notifications/cancelled","params":{"requestId":[1]}}', false },
   { "a cancel of null", HEAD .. '"method":"notifications/cancelled","params":{"requestId":null}}', false },
-  { "a cancel of a number beyond int64", HEAD .. '"method":"notifications/cancelled","params":{"requestId":' .. BIG .. "}}", false },
+  { "a cancel of a number beyond int64", HEAD .. '"method":"notifications/cancelled","params":{"requestId":' .. BIG .. "}}",
+    false },
   { "a response", HEAD .. '"id":1,"result":{}}', false },
   { "an error response", HEAD .. '"id":null,"error":{"code":1,"message":""}}', false },
 }
@@ -148,8 +153,10 @@ describe("a line on stdin", function()
 
   it("is echoed its id exactly, whatever it is", function()
     for _, id in ipairs {
-      "0", "-1", "1", "9007199254740993", "9223372036854775807", "-9223372036854775808", BIG, "-" .. BIG, '""', '"1"', '" "', '"a\\"b\\\\c"',
-      '"\\u0041\\ud83d\\ude00\\/"', '"\\u0000"', '"äß😀"', '"\u{2028}"', '"' .. ("x"):rep(1000) .. '"', '"null"', '"<script>"', ("9"):rep(1024),
+      "0", "-1", "1", "9007199254740993", "9223372036854775807", "-9223372036854775808", BIG, "-" .. BIG, '""', '"1"', '" "',
+        '"a\\"b\\\\c"',
+      '"\\u0041\\ud83d\\ude00\\/"', '"\\u0000"', '"äß😀"', '"\u{2028}"', '"' .. ("x"):rep(1000) .. '"', '"null"', '"<script>"',
+        ("9"):rep(1024),
     } do
       server:send_line(HEAD .. '"id":' .. id .. ',"method":"ping"}')
       assert.are.equal('{"jsonrpc":"2.0","id":' .. id .. ',"result":{}}', server:read_line())
@@ -157,7 +164,8 @@ describe("a line on stdin", function()
     for _, line in ipairs {
       '{"method":"ping","id":5,"jsonrpc":"2.0"}', ' \t{ "id" : 5 , "jsonrpc":"2.0", "method":"ping" } ',
       HEAD .. '"\\u0069d":5,"method":"ping"}', HEAD .. '"i\\u0064":5,"method":"ping","x":{"id":6}}',
-      HEAD .. '"id":5,"method":"p\\u0069ng"}', '\xEF\xBB\xBF' .. HEAD .. '"id":5,"method":"ping"}', HEAD .. '"id":5,"method":"ping"}\r',
+      HEAD .. '"id":5,"method":"p\\u0069ng"}', '\xEF\xBB\xBF' .. HEAD .. '"id":5,"method":"ping"}', HEAD
+        .. '"id":5,"method":"ping"}\r',
       HEAD .. '"id":5,"method":"ping","params":{}}', HEAD .. '"id":5,"method":"ping","params":{"x":null,"_meta":{}}}',
       HEAD .. '"id":5,"method":"ping","extra":[{}]}', HEAD .. '"id":5,"method":"pong","method":"ping"}',
     } do
@@ -187,7 +195,8 @@ describe("before initialize", function()
   it("pings are answered, unknown methods are unknown, and tools wait", function()
     local server = demilune.start()
     assert.are.same({}, server:request "ping")
-    for method, code in pairs { ["server/discover"] = -32601, ["no/such"] = -32601, ["tools/list"] = -32602, ["logging/setLevel"] = -32602 } do
+    for method, code in pairs { ["server/discover"] = -32601, ["no/such"] = -32601, ["tools/list"] = -32602,
+      ["logging/setLevel"] = -32602 } do
       assert.are.equal(code, select(2, server:request(method)).code)
     end
     server:notify "notifications/initialized"
@@ -305,7 +314,8 @@ describe("revision 2026-07-28", function()
 
   it("refuses a request that lacks a part of _meta", function()
     for _, text in ipairs {
-      "{" .. VERSION .. ':"2026-07-28"}', "{" .. CAPABILITIES .. ":{}}", "{" .. VERSION .. ':"2026-07-28",' .. CAPABILITIES .. ":[]}",
+      "{" .. VERSION .. ':"2026-07-28"}', "{" .. CAPABILITIES .. ":{}}", "{" .. VERSION .. ':"2026-07-28",' .. CAPABILITIES
+        .. ":[]}",
       "{" .. VERSION .. ':"2026-07-28",' .. CAPABILITIES .. ":null}", "{" .. VERSION .. ":20260728," .. CAPABILITIES .. ":{}}",
       "{" .. VERSION .. ":null," .. CAPABILITIES .. ":{}}", '{"io.modelcontextprotocol/clientInfo":{"name":"x"}}',
       "{" .. VERSION .. ':"2026-07-28",' .. CAPABILITIES .. ':{},"io.modelcontextprotocol/clientInfo":[]}',

@@ -182,7 +182,8 @@ describe("background tasks", function()
     local real = start(server, "true")
     local forged = {
       "bt_", "bt_x", real:sub(4), "bt_" .. ("A"):rep(75), real .. "A", real:sub(1, -2), real .. "=", "BT_" .. real:sub(4),
-      real:sub(1, 10) .. (real:sub(11, 11) == "A" and "B" or "A") .. real:sub(12), "bt_../../key", (real:gsub("[-_]", "+")) .. "+",
+      real:sub(1, 10) .. (real:sub(11, 11) == "A" and "B" or "A") .. real:sub(12), "bt_../../key", (real:gsub("[-_]", "+"))
+        .. "+",
     }
     -- The last character of unpadded base64 has bits that mean nothing.
     for byte in ("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"):gmatch "." do
@@ -286,7 +287,8 @@ describe("background tasks of a principal", function()
     for name in lfs.dir(folder) do
       if name:find "%.json$" then record = folder .. "/" .. name end
     end
-    assert.are.same({ "rw-------", "rwx------" }, { lfs.attributes(record, "permissions"), lfs.attributes(folder, "permissions") })
+    assert.are.same({ "rw-------", "rwx------" }, { lfs.attributes(record, "permissions"), lfs.attributes(folder,
+      "permissions") })
     -- What a server of another principal would read.
     local file = assert(io.open(record))
     local text = file:read "a"

@@ -17,20 +17,23 @@ describe("files", function()
   teardown(function() server:stop() end)
 
   it("come back as they were written, parents made, whatever the name", function()
-    for _, path in ipairs { "a", "d/e/f", "/tmp/x/y", "with space", "ümläut/€", "q'uo\"te", "new\nline", "%41", "-dash", "~/t", "a?b&c#d" } do
+    for _, path in ipairs { "a", "d/e/f", "/tmp/x/y", "with space", "ümläut/€", "q'uo\"te", "new\nline", "%41", "-dash",
+      "~/t", "a?b&c#d" } do
       local wrote = must(server, "write_file", { path = path, content = "content of " .. path })
       local absolute = path:sub(1, 1) == "/" and path or "/home/user/" .. path
       assert.are.same({ true, absolute, #("content of " .. path) }, { wrote.success, wrote.path, wrote.bytes_written })
       assert.are.equal("content of " .. path, must(server, "read_file", { path = path }).content)
     end
-    assert.are.equal("", must(server, "write_file", { path = "empty", content = "" }) and must(server, "read_file", { path = "empty" }).content)
+    assert.are.equal("", must(server, "write_file", { path = "empty", content = "" }) and must(server, "read_file",
+      { path = "empty" }).content)
     assert.are.equal("0\n", shell(server, "find / -name '.demilune-*' 2>/dev/null | grep -v ^/proc | wc -l"))
   end)
 
   it("keep mode and place of what they replace: a final symlink is followed", function()
     shell(server, "mkdir -p real; echo old > real/file; chmod 750 real/file; ln -s real/file link; ln -s nowhere dangling")
     must(server, "write_file", { path = "link", content = "new" })
-    assert.are.equal("750 new\nreal/file\n", shell(server, "stat -c '%a' real/file | tr '\\n' ' '; cat real/file; echo; readlink link"))
+    local seen = shell(server, "stat -c '%a' real/file | tr '\\n' ' '; cat real/file; echo; readlink link")
+    assert.are.equal("750 new\nreal/file\n", seen)
     must(server, "write_file", { path = "dangling", content = "made" })
     assert.are.equal("made", shell(server, "cat nowhere; test -L dangling"))
   end)
@@ -49,7 +52,8 @@ describe("files", function()
   it("are read in pages of lines", function()
     shell(server, "seq 1 5000 > lines; printf 'a\\r\\nb' > crlf; printf '\\344\\n' > latin; printf 'x\\0y' > binary")
     local page = must(server, "read_file", { path = "lines" })
-    assert.are.same({ 1, 2000, 2001, 23893, false }, { page.start_line, page.end_line, page.next_line, page.size, page.truncated })
+    assert.are.same({ 1, 2000, 2001, 23893, false }, { page.start_line, page.end_line, page.next_line, page.size,
+      page.truncated })
     page = must(server, "read_file", { path = "lines", start_line = 4999 })
     assert.are.same({ "4999\n5000\n", 5000, cjson.null }, { page.content, page.end_line, page.next_line })
     page = must(server, "read_file", { path = "lines", max_bytes = 10 })
@@ -67,7 +71,8 @@ describe("files", function()
   end)
 
   it("are listed by the bytes of their names, with type and size, and counted beyond the limit", function()
-    shell(server, "mkdir ls; cd ls; mkdir sub; echo 12345 > file; ln -s file link; mkfifo pipe; touch B a ä; printf '' > \"$(printf 'bad\\377')\"")
+    shell(server, "mkdir ls; cd ls; mkdir sub; echo 12345 > file; ln -s file link; mkfifo pipe; touch B a ä;"
+      .. " printf '' > \"$(printf 'bad\\377')\"")
     local listed = must(server, "list_files", { path = "ls" })
     local seen = {}
     for i, entry in ipairs(listed.files) do
@@ -89,8 +94,10 @@ describe("files", function()
   it("that cannot be had are told apart", function()
     shell(server, "mkdir -p dir; echo x > plain; mkfifo -m 666 fifo; touch shut; chmod 000 shut; mkdir -m 500 closed")
     for _, one in ipairs {
-      { "read_file", "missing", "file_not_found" }, { "read_file", "dir", "is_directory" }, { "read_file", "plain/x", "not_a_directory" },
-      { "read_file", "shut", "file_permission" }, { "read_file", "fifo", "unsupported" }, { "read_file", "/dev/zero", "unsupported" },
+      { "read_file", "missing", "file_not_found" }, { "read_file", "dir", "is_directory" }, { "read_file", "plain/x",
+        "not_a_directory" },
+      { "read_file", "shut", "file_permission" }, { "read_file", "fifo", "unsupported" }, { "read_file", "/dev/zero",
+        "unsupported" },
       { "download_file", "missing", "file_not_found" }, { "download_file", "dir", "is_directory" },
       { "download_file", "fifo", "unsupported" }, { "download_file", "/dev/zero", "unsupported" },
       { "download_file", "shut", "file_permission" },
@@ -98,7 +105,8 @@ describe("files", function()
       { "write_file", "dir", "is_directory" }, { "write_file", "plain/x", "not_a_directory" },
       { "write_file", "/usr/x", "file_permission" }, { "write_file", "closed/x", "file_permission" },
       { "write_file", "fifo", "unsupported" }, { "write_file", "/dev/null", "unsupported" },
-      { "upload_file", "dir", "is_directory" }, { "upload_file", "/usr/x", "file_permission" }, { "upload_file", "fifo", "unsupported" },
+      { "upload_file", "dir", "is_directory" }, { "upload_file", "/usr/x", "file_permission" }, { "upload_file", "fifo",
+        "unsupported" },
     } do
       local arguments = { path = one[2] }
       if one[1] == "write_file" then arguments.content = "x" end
@@ -107,6 +115,34 @@ describe("files", function()
       assert.are.same({ one[3], "path", false }, { err.category, err.field, err.retryable }, one[1] .. " " .. one[2])
     end
     assert.are.equal("x\n", shell(server, "cat plain"))
+  end)
+
+  it("of odd names and places are a plain answer in every tool, never a fault of ours", function()
+    shell(server, "ln -s circle circle; ln -s / root")
+    local plain = {
+      file_not_found = true, is_directory = true, not_a_directory = true, file_permission = true, unsupported = true,
+      too_large = true, conflict = true, not_text = true, invalid_argument = true,
+    }
+    for _, path in ipairs {
+      ("x"):rep(4096), ("x"):rep(256), ("d/"):rep(2000), "dir/", "/", "//", "..", "../..", "root/..", "circle", "circle/x",
+        "a\\b",
+      "\r", "\t", "/proc/1/mem", "/proc/self/environ", "/proc/self/fd/0", "/proc/kmsg", "/dev/null", "/dev/tty", "/dev/full",
+        "/sys",
+      "/tmp/.demilune/out", "/etc/passwd", "/run/x", "/dev/shm/x",
+    } do
+      for tool, arguments in pairs {
+        write_file = { content = "hi" }, read_file = {}, list_files = {}, download_file = {},
+        upload_file = { content_base64 = "aGk=", offset = 2 },
+      } do
+        arguments.path = path
+        local content, err = server:call(tool, arguments)
+        assert.is_true(content ~= nil or plain[err.category] or false, tool .. " " .. path:sub(1, 20) .. " "
+          .. (err.category or ""))
+      end
+      local content, err = server:call("run_command", { command = "true", cwd = path })
+      assert.is_true(content ~= nil or err.field == "cwd", path:sub(1, 20))
+    end
+    shell(server, "rm circle root")
   end)
 
   it("grow by slices that fit, and no others", function()

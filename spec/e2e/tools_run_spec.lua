@@ -35,7 +35,8 @@ describe("run_command", function()
 
   it("takes cwd, relative and absolute, and tells one that is missing", function()
     shell(server, "mkdir -p 'dir/with space'")
-    assert.are.equal("/home/user/dir/with space\n", must(server, "run_command", { command = "pwd", cwd = "dir/with space" }).stdout)
+    assert.are.equal("/home/user/dir/with space\n", must(server, "run_command", { command = "pwd",
+      cwd = "dir/with space" }).stdout)
     assert.are.equal("/usr\n", must(server, "run_command", { command = "pwd", cwd = "/usr" }).stdout)
     for _, cwd in ipairs { "nowhere", "/nowhere", "kept", "~" } do
       local err = fault(server, "run_command", { command = "pwd", cwd = cwd })
@@ -45,7 +46,8 @@ describe("run_command", function()
 
   it("kills the whole group at its timeout and succeeds with what there was", function()
     local mark = "731"
-    local run = must(server, "run_command", { command = ("echo begun; (sleep 4%s; echo never) & sleep 4%s"):format(mark, mark), timeout = 1 })
+    local run = must(server, "run_command", { command = ("echo begun; (sleep 4%s; echo never) & sleep 4%s"):format(mark,
+      mark), timeout = 1 })
     assert.are.same({ true, cjson.null, "begun\n" }, { run.timed_out, run.exit_code, run.stdout })
     assert.is_true(run.duration_ms >= 900 and run.duration_ms < 2500)
     assert.truthy(run.note:find("start_background_task", 1, true))
@@ -113,7 +115,8 @@ describe("run_command", function()
 
   it("notes that there is no network when that is why a command failed, and fails at once", function()
     local from = os_calls.now_ms()
-    local run = must(server, "run_command", { command = "python3 -c 'import socket; socket.create_connection((\"example.com\", 80))'" })
+    local run = must(server, "run_command", { command =
+      "python3 -c 'import socket; socket.create_connection((\"example.com\", 80))'" })
     assert.is_true(os_calls.now_ms() - from < 5000)
     assert.are_not.equal(0, run.exit_code)
     assert.are.equal("This sandbox has no network.", run.note)
@@ -137,7 +140,8 @@ describe("long output", function()
       local head, count, path, tail = run.stdout:match "^(.-)\n?%[(%d+) bytes left out; all of it is in ([^%]]+)%]\n(.*)$"
       assert.are.same({ 12288, path }, { #tail, run.stdout_path })
       assert.are.equal(size - 16384, math.tointeger(count))
-      local whole = must(server, "run_command", { command = ("stat -c %%s %s; head -c 4096 %s | md5sum"):format(path, path) }).stdout
+      local whole = must(server, "run_command", { command = ("stat -c %%s %s; head -c 4096 %s | md5sum"):format(path,
+        path) }).stdout
       assert.truthy(whole:find("^" .. size .. "\n"))
       local last = must(server, "download_file", { path = path, offset = size - 12288, length = 12288 })
       assert.are.equal(tail, require("demilune.core").crypto.unbase64(last.content_base64))
@@ -146,7 +150,8 @@ describe("long output", function()
   end)
 
   it("is cut on both streams, each by its own limit", function()
-    local run = must(server, "run_command", { command = "head -c 50000 /dev/zero | tr '\\0' Q; head -c 50000 /dev/zero | tr '\\0' Z >&2" })
+    local run = must(server, "run_command", { command =
+      "head -c 50000 /dev/zero | tr '\\0' Q; head -c 50000 /dev/zero | tr '\\0' Z >&2" })
     assert.are.same({ 16384, 8192 }, { select(2, run.stdout:gsub("Q", "")), select(2, run.stderr:gsub("Z", "")) })
     assert.are_not.equal(run.stdout_path, run.stderr_path)
     assert.are.equal("50000\n", shell(server, "stat -c %s " .. run.stderr_path))
@@ -176,7 +181,8 @@ describe("run_code", function()
   teardown(function() server:stop() end)
 
   it("runs a program with line numbers and reports the files it made", function()
-    local run = must(server, "run_code", { code = "open('a.csv','w').write('1,2')\nopen('b.PNG','wb').write(b'x'*10)\nprint('ok')" })
+    local run = must(server, "run_code", { code =
+      "open('a.csv','w').write('1,2')\nopen('b.PNG','wb').write(b'x'*10)\nprint('ok')" })
     assert.are.same({ "ok\n", cjson.null, true }, { run.stdout, run.result, run.created })
     assert.are.same({
       { name = "a.csv", path = "/home/user/a.csv", size = 3, mime = "text/csv" },
@@ -192,7 +198,8 @@ describe("run_code", function()
     assert.truthy(must(server, "run_code", { code = "x = 1" }).exit_code == 0)
     assert.truthy(must(server, "run_code", { code = "print(x)" }).stderr:find "NameError")
     shell(server, "echo 'v = 5' > mod.py")
-    assert.are.equal("5\n/home/user\n", must(server, "run_code", { code = "import mod, os\nprint(mod.v)\nprint(os.getcwd())" }).stdout)
+    assert.are.equal("5\n/home/user\n", must(server, "run_code",
+      { code = "import mod, os\nprint(mod.v)\nprint(os.getcwd())" }).stdout)
     assert.are.equal("0\n", shell(server, "ls /tmp/.demilune/code | wc -l"))
   end)
 
@@ -272,8 +279,8 @@ describe("progress", function()
 
   local function call_with(token, command)
     server.notifications = {}
-    local id = server:send("tools/call", ([[{"name":"run_command","arguments":{"command":%s},"_meta":{"progressToken":%s}}]]):format(
-      cjson.encode(command), token))
+    local params = [[{"name":"run_command","arguments":{"command":%s},"_meta":{"progressToken":%s}}]]
+    local id = server:send("tools/call", params:format(cjson.encode(command), token))
     assert.is_table(server:receive(id, 20000).result)
     local found = {}
     for _, message in ipairs(server.notifications) do
@@ -297,7 +304,8 @@ describe("progress", function()
   end)
 
   it("goes on when the output is longer than what is shown", function()
-    local found = call_with('"t"', "head -c 200000 /dev/zero | tr '\\0' x; echo; for i in 1 2 3 4 5; do echo late $i; sleep 0.3; done")
+    local found = call_with('"t"', "head -c 200000 /dev/zero | tr '\\0' x; echo;"
+      .. " for i in 1 2 3 4 5; do echo late $i; sleep 0.3; done")
     assert.truthy(found[#found].message:find "^late %d$")
   end)
 

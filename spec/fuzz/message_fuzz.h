@@ -1,9 +1,10 @@
-/* message_fuzz.h - one message of any bytes through the scan, the reader and the writers, with what must hold afterwards.
+/* message_fuzz.h - one message of any bytes through the scan, the reader and the writers, with what must hold
+ * afterwards.
  *
  * The same function serves the deterministic test beside it and libFuzzer:
- *   clang -g -O1 -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -DDML_LIBFUZZER -Isrc -Ispec spec/fuzz/message_test.c
- *     src/base/{json,buffer,utf8,status}.c src/mcp/{jsonrpc,calls}.c -ljansson -o /tmp/message_fuzz
- * An aborted assertion is a find. */
+ *   clang -g -O1 -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -DDML_LIBFUZZER -Isrc -Ispec
+ * spec/fuzz/message_test.c src/base/{json,buffer,utf8,status}.c src/mcp/{jsonrpc,calls}.c -ljansson -o
+ * /tmp/message_fuzz An aborted assertion is a find. */
 #ifndef DML_SPEC_MESSAGE_FUZZ_H
 #define DML_SPEC_MESSAGE_FUZZ_H
 
@@ -16,12 +17,12 @@
 #include "mcp/calls.h"
 #include "mcp/jsonrpc.h"
 
-#define FUZZ_MUST(condition)                                                            \
-  do {                                                                                  \
-    if (!(condition)) {                                                                 \
-      fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);         \
-      abort();                                                                          \
-    }                                                                                   \
+#define FUZZ_MUST(condition)                                                                                           \
+  do {                                                                                                                 \
+    if (!(condition)) {                                                                                                \
+      fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);                                        \
+      abort();                                                                                                         \
+    }                                                                                                                  \
   } while (0)
 
 static void fuzz_scan(const char *text, size_t len) {

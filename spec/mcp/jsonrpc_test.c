@@ -104,14 +104,16 @@ static void test_answers(void) {
   CHECK(dml_rpc_append_result(&out, "7", 1, "{}", 2) == DML_OK);
   CHECK(dml_rpc_append_error(&out, "", 0, -32700, "a \"b\"", "[1]", 3) == DML_OK);
   CHECK(dml_rpc_append_notification(&out, "n", "{}", 2) == DML_OK);
-  const char *expected = "{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}"
-                         "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32700,\"message\":\"a \\\"b\\\"\",\"data\":[1]}}"
-                         "{\"jsonrpc\":\"2.0\",\"method\":\"n\",\"params\":{}}";
+  const char *expected =
+      "{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}"
+      "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32700,\"message\":\"a \\\"b\\\"\",\"data\":[1]}}"
+      "{\"jsonrpc\":\"2.0\",\"method\":\"n\",\"params\":{}}";
   CHECK(out.len == strlen(expected) && memcmp(out.data, expected, out.len) == 0);
   size_t before = out.len;
   char large[200] = {0};
   CHECK(dml_rpc_append_result(&out, "8", 1, large, sizeof large) == DML_TOO_LARGE);
-  CHECK(dml_rpc_append_error(&out, "8", 1, -32600, "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", NULL, 0) == DML_TOO_LARGE);
+  CHECK(dml_rpc_append_error(&out, "8", 1, -32600, "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", NULL, 0) ==
+        DML_TOO_LARGE);
   CHECK(out.len == before);
   dml_buffer_deinit(&out);
 }
@@ -136,10 +138,18 @@ static void test_cancels(void) {
   static const struct {
     const char *params;
     int found; /* -1: none */
-  } cancels[] = {{"{\"requestId\":1}", 0},      {"{\"requestId\":\"1\"}", 1},   {"{\"requestId\":\"\"}", 2},
-                 {"{\"requestId\":\"a\\u0000\"}", 3}, {"{\"requestId\":\"a\"}", -1}, {"{\"requestId\":-5}", 4},
-                 {"{\"requestId\":1.0}", -1},   {"{\"requestId\":null}", -1},   {"{\"requestId\":[1]}", -1},
-                 {"{\"requestId\":true}", -1},  {"{}", -1},                     {"{\"requestId\":2}", -1}};
+  } cancels[] = {{"{\"requestId\":1}", 0},
+                 {"{\"requestId\":\"1\"}", 1},
+                 {"{\"requestId\":\"\"}", 2},
+                 {"{\"requestId\":\"a\\u0000\"}", 3},
+                 {"{\"requestId\":\"a\"}", -1},
+                 {"{\"requestId\":-5}", 4},
+                 {"{\"requestId\":1.0}", -1},
+                 {"{\"requestId\":null}", -1},
+                 {"{\"requestId\":[1]}", -1},
+                 {"{\"requestId\":true}", -1},
+                 {"{}", -1},
+                 {"{\"requestId\":2}", -1}};
   dml_calls calls;
   dml_calls_init(&calls);
   dml_call list[5];

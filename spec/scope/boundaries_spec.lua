@@ -200,7 +200,8 @@ describe("boundaries", function()
     local large = {}
     for i = 1, 40 do large["A" .. i] = MARK .. ("x"):rep(30000) end
     for what, envs in pairs {
-      ["a name with ="] = { ["A="] = MARK }, ["a name with a digit first"] = { ["1A"] = MARK }, ["an empty name"] = { [""] = MARK },
+      ["a name with ="] = { ["A="] = MARK }, ["a name with a digit first"] = { ["1A"] = MARK },
+        ["an empty name"] = { [""] = MARK },
       ["a number"] = { A = 1 }, ["null"] = { A = null }, ["a boolean"] = { A = true }, ["an object"] = { A = { B = MARK } },
       ["too long"] = { A = MARK .. ("x"):rep(32 * 1024) }, ["too many"] = many, ["too much"] = large, ["a list"] = { MARK },
       ["a name beyond ASCII"] = { ["Ä"] = MARK },
@@ -221,7 +222,8 @@ describe("boundaries", function()
   end))
 
   it("know language, status, encoding and provider by their lists", fake.run(function()
-    for tool, field in pairs { run_code = "language", list_sandboxes = "status", read_file = "encoding", create_sandbox = "provider" } do
+    for tool, field in pairs { run_code = "language", list_sandboxes = "status", read_file = "encoding",
+      create_sandbox = "provider" } do
       assert_refused(world, tool, field, MARK, "not listed")
       local _, err = world:call(tool, with(tool, field, MARK))
       assert.is_true(#err.allowed >= 1)

@@ -84,7 +84,8 @@ describe("errors", function()
   it("hold no argument's value, whatever is wrong with it", fake.run(function()
     local world, secret = fake.world(), canary.new()
     for tool, arguments in pairs {
-      create_sandbox = { envs = { ["A=" .. secret] = secret }, template = secret }, run_code = { code = "1", language = secret },
+      create_sandbox = { envs = { ["A=" .. secret] = secret }, template = secret }, run_code = { code = "1",
+        language = secret },
       run_command = { command = secret .. "\0" }, get_sandbox = { sandbox_id = secret }, list_sandboxes = { status = secret },
       cancel_background_task = { task_id = "bt_" .. secret }, get_background_task = { task_id = secret },
       upload_file = { path = "a", content_base64 = secret }, read_file = { path = secret, encoding = secret },
@@ -110,10 +111,10 @@ describe("errors", function()
     local text = core.json.decode(shown.content[1].text)
     assert.are.same({ err, "said", 3 }, { text.error, text.stdout, text.exit_code })
     world.provider.outcome = { timed_out = true }
-    _, err = world:call("run_command", { command = "a" })
-    assert.are.equal("command_timeout", err.category)
-    _, err = world:call("run_code", { code = "1" })
-    assert.are.equal("command_timeout", err.category)
+    for tool, arguments in pairs { run_command = { command = "a" }, run_code = { code = "1" } } do
+      result, err = world:call(tool, arguments)
+      assert.are.same({ nil, "command_timeout" }, { result, err.category })
+    end
     world.provider.outcome = { exit_code = 0 }
     assert(world:call("run_command", { command = "a" }))
   end))

@@ -64,7 +64,8 @@ describe("renewal", function()
   end))
 
   it("does not fail the work", fake.run(function()
-    for _, category in ipairs { "unavailable", "connection_failed", "provider_timeout", "rate_limited", "internal", "not_found" } do
+    for _, category in ipairs { "unavailable", "connection_failed", "provider_timeout", "rate_limited", "internal",
+      "not_found" } do
       pass(400)
       world.provider.fail.set_timeout = category
       assert(world:call("run_command", { command = "a" }))

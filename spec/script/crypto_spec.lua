@@ -34,7 +34,8 @@ describe("crypto.base64", function()
   end)
 
   for _, text in ipairs {
-    "Zg", "Zg=", "Zg===", "Z", "Z===", "Zh==", "Zm9=", "Zm8", "Zg==\n", " Zg==", "Zm 9v", "Zm9v\0", "_w==", "-w==", "=", "====", "Zg==Zg==",
+    "Zg", "Zg=", "Zg===", "Z", "Z===", "Zh==", "Zm9=", "Zm8", "Zg==\n", " Zg==", "Zm 9v", "Zm9v\0", "_w==", "-w==", "=", "====",
+      "Zg==Zg==",
     "Zm9v=", "Zm\xFF9",
   } do
     it(("refuses %q"):format(text), function()

@@ -179,7 +179,7 @@ describe("core.fs", function()
 
     it("ends with its scope and with its garbage", function()
       do
-        local held <close> = assert(fs.lock(dir .. "/lock"))
+        local _ <close> = assert(fs.lock(dir .. "/lock"))
         assert.are.equal("conflict", category(fs.lock(dir .. "/lock")))
       end
       assert(fs.lock(dir .. "/lock"))

@@ -36,7 +36,8 @@ describe("json.decode", function()
     { "[}", "syntax" }, { "{]", "syntax" }, { '{1:2}', "syntax" }, { '{"a"}', "syntax" }, { "// c\n1", "syntax" },
     { '"\\ud83d"', "syntax" }, { '"\\ude00"', "syntax" }, { '"\\ud83dx"', "syntax" }, { '"\\ud83d\\ud83d"', "syntax" },
     { '"\xFF"', "syntax" }, { '"\xC0\x80"', "syntax" }, { '"\xED\xA0\x80"', "syntax" }, { '"\xF4\x90\x80\x80"', "syntax" },
-    { '"\xE2\x82"', "syntax" }, { "1\0", "syntax" }, { "[1\0]", "syntax" }, { '{"a":1\0}', "syntax" }, { '{"a\\u0000b":1}', "syntax" }, { "\xEF\xBB\xBF1", "syntax" },
+    { '"\xE2\x82"', "syntax" }, { "1\0", "syntax" }, { "[1\0]", "syntax" }, { '{"a":1\0}', "syntax" }, { '{"a\\u0000b":1}',
+      "syntax" }, { "\xEF\xBB\xBF1", "syntax" },
     { "9223372036854775808", "out_of_range" }, { "-9223372036854775809", "out_of_range" }, { "1e999", "out_of_range" },
     { '{"a":[123456789012345678901234567890]}', "out_of_range" },
   }
@@ -101,7 +102,8 @@ describe("json.encode", function()
     { "an array with holes", json.array { 1, nil, 3 }, "[1,null,3]" },
     { "control characters", "\0\1\n\r\t\127", '"\\u0000\\u0001\\n\\r\\t\127"' },
     { "what ends lines for some readers", "a\u{2028}b\u{2029}c", '"a\\u2028b\\u2029c"' },
-    { "neighbours of these", "\u{2027}\u{202A}", '"\u{2027}\u{202A}"' }, { "a key with one", { ["\u{2028}"] = 1 }, '{"\\u2028":1}' },
+    { "neighbours of these", "\u{2027}\u{202A}", '"\u{2027}\u{202A}"' }, { "a key with one", { ["\u{2028}"] = 1 },
+      '{"\\u2028":1}' },
     { "text beyond ASCII", "äß😀", '"äß😀"' }, { "bytes that are no text", "a\xFFb\xE2\x82", '"a\u{FFFD}b\u{FFFD}"' },
     { "a key that is no text", { ["\xFF"] = 1 }, '{"\u{FFFD}":1}' }, { "a slash", "</script>", '"</script>"' },
   }
@@ -116,8 +118,10 @@ describe("json.encode", function()
   cycle[1] = cycle
   local REFUSED = {
     { "a function", print }, { "a userdata", io.stdout }, { "a task's handle", core.task.spawn(function() end) },
-    { "NaN", 0 / 0 }, { "infinity", math.huge }, { "a table that holds itself", cycle }, { "a key that is a number", { [1.5] = 1 } },
-    { "a list with a name in it", { 1, 2, x = 3 } }, { "a boolean key", { [true] = 1 } }, { "a coroutine", coroutine.create(print) },
+    { "NaN", 0 / 0 }, { "infinity", math.huge }, { "a table that holds itself", cycle }, { "a key that is a number",
+      { [1.5] = 1 } },
+    { "a list with a name in it", { 1, 2, x = 3 } }, { "a boolean key", { [true] = 1 } }, { "a coroutine",
+      coroutine.create(print) },
   }
   for _, case in ipairs(REFUSED) do
     it("raises for " .. case[1], function()

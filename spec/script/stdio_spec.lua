@@ -47,9 +47,8 @@ describe("core.stdio", function()
         call:reply(core.json.encode { method = method })
       end,
     }, function(send, receive, io)
-      send(request(1, "slow", '{"ms":40}') .. request('"1"', "fast", '{"ms":1}') .. request("99999999999999999999", "now", '{"ms":0}'))
-      task.sleep(5)
-      assert.are.equal(1, io:call_count())
+      send(request(1, "slow", '{"ms":40}') .. request('"1"', "fast", '{"ms":1}') .. request("99999999999999999999", "now",
+        '{"ms":0}'))
       assert.are.equal("now", receive().result.method)
       local second, third = receive(), receive()
       assert.are.same({ "1", "fast", 1, "slow" }, { second.id, second.result.method, third.id, third.result.method })
@@ -132,7 +131,9 @@ describe("core.stdio", function()
   for _, where in ipairs { "on_request", "on_notification", "on_end", "on_drain" } do
     it("may be closed from inside " .. where, function()
       local io, closed = nil, task.event()
+      local nested
       local function close()
+        nested = nested or { pcall(task.run, print) }
         io:close()
         io:close()
         closed:set()
@@ -149,6 +150,8 @@ describe("core.stdio", function()
           receive()
         end
         assert.is_true(closed:wait(2000))
+        assert.is_false(nested[1])
+        assert.truthy(nested[2]:find "^task.run ")
         assert.are.equal(0, io:unsent())
         assert.is_false(io:is_full())
         io:notify("n", "{}")
@@ -156,6 +159,51 @@ describe("core.stdio", function()
       end)
     end)
   end
+
+  it("has 1,024 requests in flight, refuses one more, and answers each", function()
+    local go = task.event()
+    connected({
+      on_request = function(call)
+        go:wait()
+        call:reply "{}"
+      end,
+    }, function(send, receive, io)
+      for i = 1, 1024 do
+        send(request(i, "m"))
+        if i % 64 == 0 then task.sleep(1) end
+      end
+      while io:call_count() < 1024 do task.sleep(1) end
+      send(request(1025, "m"))
+      local refused = receive()
+      assert.are.equal(1025, refused.id)
+      assert.truthy(refused.error.message:find "quota_exceeded")
+      go:set()
+      local seen = {}
+      for _ = 1, 1024 do seen[receive().id] = true end
+      assert.are.equal(1024, #seen)
+      assert.are.equal(0, io:call_count())
+      send(request(1, "m"))
+      assert.are.equal(1, receive().id)
+    end)
+  end)
+
+  it("takes no more requests than there is room for answers", function()
+    local started = 0
+    connected({
+      on_request = function(call)
+        started = started + 1
+        call:reply('"' .. ("x"):rep(1024 * 1024) .. '"')
+      end,
+    }, function(send, receive, io)
+      for i = 1, 40 do send(request(i, "m")) end
+      task.sleep(20)
+      assert.is_true(io:is_full())
+      assert.is_true(started <= 5, started)
+      assert.is_true(io:unsent() <= 6 * 1024 * 1024)
+      for i = 1, 40 do assert.are.equal(i, receive().id) end
+      assert.are.equal(40, started)
+    end)
+  end)
 
   it("tells the end once, after a last line without its line break", function()
     local ends, lines = 0, 0

@@ -349,7 +349,7 @@ describe("handle:cancel", function()
     task.run(function()
       local closed, error_seen, waited = false, nil, nil
       local handle = task.spawn(function()
-        local guard <close> = setmetatable({}, { __close = function(_, err)
+        local _ <close> = setmetatable({}, { __close = function(_, err)
           closed, error_seen = true, err
           waited = pcall(task.sleep, 1)
         end })

@@ -63,7 +63,8 @@ describe("text.mend", function()
     { "", "" }, { "a", "a" }, { "\xFF", "\u{FFFD}" }, { "\x80\x80", "\u{FFFD}\u{FFFD}" }, { "\xC0\x80", "\u{FFFD}\u{FFFD}" },
     { "\xE2\x82", "\u{FFFD}" }, { "\xE2\x82A", "\u{FFFD}A" }, { "\xF0\x9F\x98", "\u{FFFD}" }, { "\xF0\x9F\x98\x80", "😀" },
     { "\xED\xA0\x80", "\u{FFFD}\u{FFFD}\u{FFFD}" }, { "\xF4\x90\x80\x80", ("\u{FFFD}"):rep(4) }, { "\xE0\x80", "\u{FFFD}\u{FFFD}" },
-    { "\xF8\x88\x80\x80\x80", ("\u{FFFD}"):rep(5) }, { "12345678\xFF12345678", "12345678\u{FFFD}12345678" }, { "\0\xFF\0", "\0\u{FFFD}\0" },
+    { "\xF8\x88\x80\x80\x80", ("\u{FFFD}"):rep(5) }, { "12345678\xFF12345678", "12345678\u{FFFD}12345678" }, { "\0\xFF\0",
+      "\0\u{FFFD}\0" },
   }
   for _, case in ipairs(CASES) do
     it(("makes %q of %q"):format(case[2], case[1]), function()

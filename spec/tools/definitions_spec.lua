@@ -200,7 +200,8 @@ describe("the tools", function()
   end)
 
   it("name providers, templates and the longest lifetime of the configuration", function()
-    local world = fake.world { providers = { { id = "local", max_lifetime = 500, lifetime = 5 }, { id = "b", max_lifetime = 900 } } }
+    local world = fake.world { providers = { { id = "local", max_lifetime = 500, lifetime = 5 }, { id = "b",
+      max_lifetime = 900 } } }
     local properties = world.app.tools_by_name.create_sandbox.definition.inputSchema.properties
     assert.are.same({ "local", "b" }, table.move(properties.provider.enum, 1, 9, 1, {}))
     assert.are.equal(900, properties.timeout.maximum)
@@ -223,6 +224,14 @@ describe("instructions", function()
     end
   end)
 
+  it("tell the habits of the configuration", function()
+    local text = instructions.text(fake.world({ config = { default_sandbox = "off", keep_on_exit = true } }).app)
+    assert.truthy(text:find("pass its sandbox_id", 1, true))
+    assert.is_nil(text:find("by itself", 1, true))
+    assert.is_nil(text:find("this server ends", 1, true))
+    assert.truthy(instructions.text(fake.world({}).app):find("one hour after its last use", 1, true))
+  end)
+
   it("stay within their bounds, whole characters, with many templates", function()
     local world = fake.world()
     local names = {}
@@ -236,7 +245,8 @@ end)
 
 describe("results", function()
   local CALLS = {
-    { "create_sandbox", {} }, { "run_code", { code = "1" } }, { "run_command", { command = "a" } }, { "read_file", { path = "a" } },
+    { "create_sandbox", {} }, { "run_code", { code = "1" } }, { "run_command", { command = "a" } }, { "read_file",
+      { path = "a" } },
     { "write_file", { path = "a", content = "" } }, { "list_files", {} }, { "list_sandboxes", {} }, { "get_sandbox", {} },
     { "set_sandbox_timeout", { timeout = 60 } }, { "upload_file", { path = "a", content_base64 = "" } },
     { "download_file", { path = "a" } }, { "start_background_task", { command = "a" } }, { "kill_sandbox", {} },

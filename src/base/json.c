@@ -22,11 +22,13 @@ static bool is_value_end(char c) {
   return is_space(c) || c == ',' || c == ']' || c == '}' || c == ':' || c == '"' || c == '[' || c == '{';
 }
 
-/* Goes behind the string that begins at `at`; false where it does not end. */
+/* Goes behind the string that begins at `at`; false where it does not end. The next quote is looked for once, however many
+ * escapes stand before it. */
 static bool skip_string(scanner *s) {
+  const char *quote = NULL;
   s->at++;
   while (s->at < s->len) {
-    const char *quote = memchr(s->text + s->at, '"', s->len - s->at);
+    if (!quote || quote < s->text + s->at) quote = memchr(s->text + s->at, '"', s->len - s->at);
     if (!quote) return false;
     const char *slash = memchr(s->text + s->at, '\\', (size_t)(quote - s->text) - s->at);
     if (!slash) {

@@ -15,6 +15,9 @@
 
 #define IO_T "demilune.stdio"
 #define CALL_T "demilune.call"
+/* A message or an answer of this size leaves so much garbage that it is collected at once: an idle server makes no more,
+ * so its collector would not come by. */
+#define LARGE_BYTES (1024 * 1024)
 
 /* User value 1: the table of handlers. Anchored in the registry while open. */
 typedef struct stdio_face {
@@ -31,6 +34,7 @@ typedef struct call_face {
   dml_task *task;
   bool is_cancelled;
   bool is_answered;
+  bool is_large;
 } call_face;
 
 static stdio_face *check_face(lua_State *L) { return luaL_checkudata(L, 1, IO_T); }
@@ -72,6 +76,7 @@ static void on_task_end(void *ud) {
     write_fault(call->face, call->call.id, call->call.id_len, DML_RPC_INTERNAL_ERROR, "the request could not be answered");
   call->is_answered = true;
   forget_call(call);
+  if (call->is_large) lua_gc(L, LUA_GCCOLLECT, 0);
   lua_pushnil(L);
   lua_rawsetp(L, LUA_REGISTRYINDEX, call);
 }
@@ -79,6 +84,7 @@ static void on_task_end(void *ud) {
 typedef struct arrival {
   stdio_face *face;
   const dml_rpc_message *message;
+  bool is_large;
 } arrival;
 
 static void push_params(lua_State *L, const dml_rpc_message *message) {
@@ -92,6 +98,7 @@ static int start_request(lua_State *L) {
   call_face *call = lua_newuserdatauv(L, sizeof *call, 1);
   memset(call, 0, sizeof *call);
   call->face = a->face;
+  call->is_large = a->is_large;
   dml_status status = dml_calls_add(&a->face->calls, a->message, &call->call, call);
   if (status == DML_QUOTA_EXCEEDED) {
     write_fault(a->face, a->message->id, a->message->id_len, DML_RPC_INTERNAL_ERROR,
@@ -133,7 +140,7 @@ static void on_line(void *ud, char *line, size_t len) {
   stdio_face *face = ud;
   dml_rpc_message message;
   dml_rpc_read(line, len, &message);
-  arrival a = {face, &message};
+  arrival a = {face, &message, len >= LARGE_BYTES};
   switch (message.kind) {
   case DML_RPC_REQUEST: dml_script_enter(face->script, start_request, &a); break;
   case DML_RPC_NOTIFICATION:
@@ -187,6 +194,7 @@ static int l_reply(lua_State *L) {
   size_t len;
   const char *json = luaL_checklstring(L, 2, &len);
   if (!take_answer(call)) return 0;
+  call->is_large = call->is_large || len >= LARGE_BYTES;
   dml_buffer *out = dml_stdio_out(call->face->io);
   if (dml_rpc_append_result(out, call->call.id, call->call.id_len, json, len) == DML_OK) end_line(call->face);
   else write_fault(call->face, call->call.id, call->call.id_len, DML_RPC_INTERNAL_ERROR, "the answer is too large");

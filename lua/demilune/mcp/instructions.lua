@@ -17,13 +17,17 @@ end
 function instructions.text(app)
   local provider = app.default_provider
   local env = app.environment
+  local start = app.config.default_sandbox == "off"
+    and "Make one with create_sandbox and pass its sandbox_id to every call: this server keeps no default."
+    or "One starts by itself on the first run_command, run_code, write_file, upload_file or start_background_task, and"
+      .. " stays the default for later calls."
   local lines = {
-    "Sandboxes: isolated machines in which you run commands and code. One starts by itself on the first run_command,"
-      .. " run_code, write_file, upload_file or start_background_task, and stays the default for later calls.",
+    "Sandboxes: isolated machines in which you run commands and code. " .. start,
     "Each command is a new shell in " .. provider.workdir .. ": cd and variables do not carry over, files do.",
     "Work that takes more than about a minute, and servers, belong in start_background_task; then get_background_task.",
-    ("A sandbox ends %s after its last use (set_sandbox_timeout changes that), and when this server ends; its files go"
-      .. " with it. If a call says sandbox_gone, start over in a fresh one."):format(duration(provider.config.lifetime)),
+    ("A sandbox ends %s after its last use (set_sandbox_timeout changes that)%s; its files go with it. If a call says"
+      .. " sandbox_gone, start over in a fresh one."):format(
+      duration(provider.config.lifetime), app.config.keep_on_exit and "" or ", and when this server ends"),
     env.has_network and "Some templates have a network." or
       "Sandboxes have no network: packages cannot be installed from the internet, but processes in one sandbox reach each"
       .. " other on localhost.",

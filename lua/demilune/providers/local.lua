@@ -163,7 +163,10 @@ Local.request = or_nothing(e2b.class.request, function() errors.raise "sandbox_g
 function Local:release_scope(scope)
   local lease = self.leases[scope]
   self.leases[scope] = nil
-  if lease then lease.task:cancel() end
+  if not lease then return end
+  lease.task:cancel()
+  -- A creation that still waits for it must not wait for ever.
+  lease.ready:set()
 end
 
 return local_driver

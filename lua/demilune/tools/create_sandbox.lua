@@ -51,7 +51,8 @@ return {
     local info = sandbox.info
     return {
       sandbox_id = sandbox.public_id, status = info.status, url = info.url, template = info.template, end_at = info.end_at,
-      cpu_count = info.cpu_count, memory_mb = info.memory_mb, workdir = info.workdir, network = info.network,
+      cpu_count = info.cpu_count, memory_mb = info.memory_mb, workdir = sandbox:workdir(),
+      network = info.network or sandbox.provider:network(),
     }
   end,
 }
