@@ -34,7 +34,10 @@ local function work(file)
   local build = require "spec.support.build"
   package.cpath = build.dir .. "/spec/?.so;" .. package.cpath
   -- As in the program: the core leaves measures for the whole process to main.c.
-  require("spec_os").ignore_sigpipe()
+  local os_calls = require "spec_os"
+  os_calls.ignore_sigpipe()
+  -- The sanitizer's library is for this process, not for the shells it starts.
+  os_calls.unsetenv("LD_PRELOAD")
   -- What the core opens for its own life is not left over: let it, before the output handler takes its snapshot.
   local ok, core = pcall(require, "demilune.core")
   if ok and type(core) == "table" and core.task and core.task.run then core.task.run(function() end) end
@@ -137,6 +140,7 @@ end
 --- Adds what one file's output says to the totals; prints the output when something failed.
 local function count(totals, file, output, code, seconds)
   local passed, failed
+  totals.seconds[file] = seconds
   for line in output:gmatch("[^\n]+") do
     if line:match("^skip: ") then totals.skips[#totals.skips + 1] = file .. ": " .. line:sub(7) end
     if line:match("^note: ") then totals.notes[#totals.notes + 1] = line:sub(7) end
@@ -163,6 +167,7 @@ local function write_counts(build, name, totals)
   file:write(("passed %d\nfailed %d\n"):format(totals.passed, totals.failed))
   for _, skip in ipairs(totals.skips) do file:write("skip ", skip, "\n") end
   for _, note in ipairs(totals.notes) do file:write("note ", note, "\n") end
+  for file_name, seconds in pairs(totals.seconds) do file:write(("took %d %s\n"):format(seconds, file_name)) end
   file:close()
 end
 
@@ -175,7 +180,7 @@ local function main()
     os.getenv = function(name) return name == "DML_BUILD_DIR" and options.build or real(name) end
   end
   local build = require "spec.support.build"
-  local totals = { passed = 0, failed = 0, skips = {}, notes = {} }
+  local totals = { passed = 0, failed = 0, skips = {}, notes = {}, seconds = {} }
   for _, target in ipairs(options.targets) do
     local is_program = not target:match("%.lua$") and os.execute("test -f " .. quote(target))
     local files = is_program and { target } or spec_files(target)

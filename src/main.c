@@ -3,6 +3,7 @@
 #include <locale.h>
 #include <malloc.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -11,6 +12,7 @@
 #include "runtime.h"
 
 #define READY_FD 3
+#define DESCRIPTORS_MAX 16384
 
 /* A program started with 0, 1 or 2 closed would hand these numbers to its first files. */
 static void fill_standard_descriptors(void) {
@@ -18,11 +20,20 @@ static void fill_standard_descriptors(void) {
     if (fcntl(fd, F_GETFD) < 0) (void)!open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
 }
 
+/* A connection for each command that runs: the usual soft limit of 1,024 is for programs that call select(2). */
+static void raise_descriptors(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max < DESCRIPTORS_MAX ? limit.rlim_max : DESCRIPTORS_MAX;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 static void set_process_wide(void) {
   fill_standard_descriptors();
   signal(SIGPIPE, SIG_IGN);
   struct rlimit none = {0, 0};
   setrlimit(RLIMIT_CORE, &none);
+  raise_descriptors();
   umask(077);
   /* Large blocks go back to the system when they are freed. By itself glibc raises these with every large block that is
    * freed (mallopt(3)), so that one message of 16 MiB would stay with us for good. */
@@ -46,8 +57,15 @@ static void detach(void) {
   fill_standard_descriptors();
 }
 
+static bool is_detaching(int argc, char **argv) {
+  if (argc < 3 || strcmp(argv[1], "engine") != 0) return false;
+  for (int i = 2; i < argc; i++)
+    if (strcmp(argv[i], "--detach") == 0) return true;
+  return false;
+}
+
 int main(int argc, char **argv) {
   set_process_wide();
-  if (argc >= 3 && strcmp(argv[1], "engine") == 0 && strcmp(argv[2], "--detach") == 0) detach();
+  if (is_detaching(argc, argv)) detach();
   return dml_runtime_main(argc - 1, argv + 1);
 }

@@ -18,8 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len) {
 
 static const char *const SEEDS[] = {
     "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}",
-    "{\"jsonrpc\":\"2.0\",\"id\":\"a\\u0000\\\"b\",\"method\":\"tools/call\","
-    "\"params\":{\"name\":\"x\",\"arguments\":{\"k\":[1,2.5e3,null,true]}}}",
+    ("{\"jsonrpc\":\"2.0\",\"id\":\"a\\u0000\\\"b\",\"method\":\"tools/call\","
+     "\"params\":{\"name\":\"x\",\"arguments\":{\"k\":[1,2.5e3,null,true]}}}"),
     "{\"\\u0069d\":99999999999999999999,\"jsonrpc\":\"2.0\",\"method\":\"m\",\"params\":{}}",
     "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":\"\\ud83d\\ude00\"}}",
     "{\"id\":-0,\"id\":1.5,\"method\":7,\"x\":{\"id\":2},\"y\":[{\"id\":3}]}",

@@ -41,17 +41,22 @@ end
 
 describe("core.stdio", function()
   it("answers requests in the order in which they are done, each with its own id", function()
+    local go = { slow = task.event(), fast = task.event() }
     connected({
       on_request = function(call, method, params)
-        task.sleep(params.ms)
-        call:reply(core.json.encode { method = method })
+        if go[method] then go[method]:wait() end
+        call:reply(core.json.encode { method = method, params = params })
       end,
     }, function(send, receive, io)
-      send(request(1, "slow", '{"ms":40}') .. request('"1"', "fast", '{"ms":1}') .. request("99999999999999999999", "now",
-        '{"ms":0}'))
+      send(request(1, "slow") .. request('"1"', "fast", '{"a":[]}') .. request("99999999999999999999", "now"))
       assert.are.equal("now", receive().result.method)
-      local second, third = receive(), receive()
+      assert.are.equal(2, io:call_count())
+      go.fast:set()
+      local second = receive()
+      go.slow:set()
+      local third = receive()
       assert.are.same({ "1", "fast", 1, "slow" }, { second.id, second.result.method, third.id, third.result.method })
+      assert.are.equal(0, #second.result.params.a)
       assert.are.equal(0, io:call_count())
     end)
   end)

@@ -13,7 +13,10 @@ local cjson = require "cjson"
 local lfs = require "lfs"
 local os_calls = require "spec_os"
 
-local DEADLINE_MS = 10000
+-- Sanitizers make everything slower.
+local SLOWER = build.sanitize ~= "" and 3 or 1
+local DEADLINE_MS = 10000 * SLOWER
+local END_MS = 2000 * SLOWER
 local SIGTERM, SIGKILL = 15, 9
 
 ---@class spec.demilune
@@ -311,15 +314,15 @@ function Program:signal(signo) return os_calls.kill(self.pid, signo) end
 ---@return { code: integer?, signal: integer? } ended, boolean was_slow
 function Program:stop()
   self:close_stdin()
-  local ended = self:wait(2000)
+  local ended = self:wait(END_MS)
   local was_slow = not ended
   if not ended then
     self:signal(SIGTERM)
-    ended = self:wait(2000)
+    ended = self:wait(END_MS)
   end
   if not ended then
     os_calls.kill(-self.pid, SIGKILL)
-    ended = self:wait(2000)
+    ended = self:wait(END_MS)
   end
   for name, fd in pairs(self.fds) do
     os_calls.close(fd)

@@ -302,6 +302,8 @@ static dml_status spawn_box(dml_box *box, const dml_box_options *options, int ch
 static dml_status limit_box(dml_box *box, const dml_box_options *options) {
   dml_cgroup_limits limits = options->limits;
   if (limits.pids_count > 0) limits.pids_count += OVERHEAD_PIDS;
+  /* Files lie in memory and cannot be taken back by ending a process: a full disk must leave room to run `rm`. */
+  if (limits.memory_bytes > 0) limits.memory_bytes += dml_bubblewrap_writable_bytes(options->disk_bytes);
   return dml_cgroup_init(&box->cgroup, &box->isolation->cgroups, options->name, &limits);
 }
 

@@ -12,6 +12,7 @@
 #define ETC_BYTES (1 * MIB)
 #define RUN_BYTES (16 * MIB)
 #define SHM_BYTES (64 * MIB)
+#define SCRATCH_MIN_BYTES (64 * MIB)
 #define HIDE_BYTES 4096ull
 
 static const char *const PLACES[] = {"/usr/bin/bwrap", "/usr/local/bin/bwrap"};
@@ -97,8 +98,17 @@ static void add_etc(const dml_bubblewrap *bubblewrap, dml_spawn *spawn, dml_args
   dml_args_add(args, "--remount-ro", "/etc", NULL);
 }
 
+/* Half of the home: builds and spools need room there too, but each byte is one of memory. */
+static uint64_t scratch_bytes(uint64_t disk_bytes) {
+  return disk_bytes / 2 > SCRATCH_MIN_BYTES ? disk_bytes / 2 : SCRATCH_MIN_BYTES;
+}
+
+uint64_t dml_bubblewrap_writable_bytes(uint64_t disk_bytes) {
+  return disk_bytes + scratch_bytes(disk_bytes) + RUN_BYTES + SHM_BYTES;
+}
+
 static void add_writable(uint64_t disk_bytes, dml_args *args) {
-  add_tmpfs(args, "1777", disk_bytes, "/tmp");
+  add_tmpfs(args, "1777", scratch_bytes(disk_bytes), "/tmp");
   add_tmpfs(args, "0755", RUN_BYTES, "/run");
   /* One tmpfs for both: each more is as much more memory that a sandbox can hold. */
   dml_args_add(args, "--dir", "/var", "--symlink", "../tmp", "/var/tmp", "--symlink", "../run", "/var/run", NULL);

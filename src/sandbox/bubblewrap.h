@@ -34,6 +34,8 @@ const char *dml_bubblewrap_find(void);
 /* `path` must outlive it. Errors: DML_NO_CAPACITY, DML_INTERNAL; then nothing is open. */
 dml_status dml_bubblewrap_init(dml_bubblewrap *bubblewrap, const char *path, const dml_engine_id *engine);
 void dml_bubblewrap_deinit(dml_bubblewrap *bubblewrap);
+/* What a sandbox's files can take of memory: home, /tmp, /run and /dev/shm together. */
+uint64_t dml_bubblewrap_writable_bytes(uint64_t disk_bytes);
 /* Appends the whole command line up to and with "--"; what is to run follows. The descriptors it needs are added to
  * `spawn`; `info_fd` is where bubblewrap writes the pid of the sandbox's first process, as the child's number. Failures
  * are sticky in `spawn` and `args`. */

@@ -17,7 +17,8 @@
 
 #define OPTIONS_MAX 32
 #define ARGUMENTS_MAX 4096
-#define LISTEN_BACKLOG 128
+/* As many as there are calls in flight, which may all connect at once: a full queue refuses (connect(2), EAGAIN). */
+#define LISTEN_BACKLOG 1024
 #define WATCH_T "demilune.watch"
 #define SIGNAL_T "demilune.signal"
 
