@@ -34,10 +34,7 @@ local function work(file)
   local build = require "spec.support.build"
   package.cpath = build.dir .. "/spec/?.so;" .. package.cpath
   -- As in the program: the core leaves measures for the whole process to main.c.
-  local os_calls = require "spec_os"
-  os_calls.ignore_sigpipe()
-  -- The sanitizer's library is for this process, not for the shells it starts.
-  os_calls.unsetenv("LD_PRELOAD")
+  require("spec_os").ignore_sigpipe()
   -- What the core opens for its own life is not left over: let it, before the output handler takes its snapshot.
   local ok, core = pcall(require, "demilune.core")
   if ok and type(core) == "table" and core.task and core.task.run then core.task.run(function() end) end

@@ -79,10 +79,6 @@ local function work(call, arguments)
   return finish(call, call.tool.handler(call, args))
 end
 
-local function with_trace(err)
-  return type(err) == "string" and debug.traceback(err, 2) or err
-end
-
 --- What an error means to this scope: a sandbox it knew is gone, one it never knew was not found.
 local function settle(call, err)
   local sandbox = call.sandbox
@@ -110,26 +106,27 @@ end
 ---@return demilune.Error? err
 function calls.run(fields, arguments)
   local call = setmetatable(fields, Call)
-  local ok, result = xpcall(work, with_trace, call, arguments)
+  local ok, result = xpcall(work, errors.with_trace, call, arguments)
   if call.progress then call.progress:stop() end
   if ok then return result end
   if result == core.task.CANCELLED then return nil, errors.new "stopped" end
   if not errors.is(result) then return nil, errors.public(result) end
   local err = settle(call, result)
   local public = errors.public(err)
-  return nil, public, err.partial
+  return nil, public, err.partial and finish(call, err.partial)
 end
 
---- Runs the creation that another call needs, as a create_sandbox call of the same scope, marked implicit.
+--- Runs the creation that another call needs: a create_sandbox call of the same scope like any other, marked implicit.
 ---@param call demilune.Call
----@return table options  for Scope:create
-function calls.decide_implicit(call)
-  local tool = call.app.tools_by_name.create_sandbox
-  local inner = setmetatable({
-    app = call.app, scope = call.scope, tool = tool, principal = call.principal, client = call.client,
-    transport = call.transport, implicit = true,
-  }, Call)
-  return policy.decide(inner, schema.check(tool.input, {}))
+---@return demilune.Sandbox? sandbox
+---@return demilune.Error? err
+function calls.create_implicit(call)
+  local inner = {
+    app = call.app, scope = call.scope, tool = call.app.tools_by_name.create_sandbox, principal = call.principal,
+    client = call.client, transport = call.transport, implicit = true,
+  }
+  local result, err = calls.run(inner, {})
+  return result and inner.sandbox, err
 end
 
 return calls

@@ -39,6 +39,14 @@ function engine_start.is_running(socket)
   return engine_start.ask(socket) ~= nil
 end
 
+--- Whether no engine runs: nobody holds its lock. One that only does not answer in time is there.
+---@return boolean
+function engine_start.is_absent()
+  local lock = core.fs.lock(state.path "engine.lock")
+  if lock then lock:release() end
+  return lock ~= nil
+end
+
 --- Asks the engine to end all sandboxes and itself.
 ---@param socket string
 ---@return boolean? ok
@@ -52,12 +60,13 @@ function engine_start.stop(socket)
   return true
 end
 
-local function fail(message)
+local function fail(message, suggestion)
   errors.raise("unavailable", {
-    message = message, suggestion = "See engine.log in demilune's state folder, and `demilune doctor`.",
+    message = message, suggestion = suggestion or "See engine.log in demilune's state folder, and `demilune doctor`.",
   })
 end
 
+--- Starts an engine. Returns whether it said that it listens.
 local function spawn()
   local ready_read, ready_write = core.sys.pipe()
   if not ready_read then errors.raise "internal" end
@@ -75,7 +84,7 @@ local function spawn()
   local byte = reader:read(START_TIMEOUT_MS)
   reader:close()
   child:wait(START_TIMEOUT_MS)
-  if not byte then fail "The local engine did not start." end
+  return byte ~= nil
 end
 
 --- An engine of another protocol is replaced while nothing lives in it.
@@ -90,25 +99,42 @@ local function settle_version(socket, answer)
   return false
 end
 
+--- Says why none was to be had in time: one that holds its lock and does not answer is there, only busy.
+local function give_up(message)
+  if engine_start.is_absent() then fail(message) end
+  fail("The local engine is busy and does not answer.", "Try again when some of what runs in sandboxes has ended.")
+end
+
+--- The lock of those that start engines; nil when one answered meanwhile.
+local function take_start_lock(socket, deadline)
+  repeat
+    local lock = core.fs.lock(state.path "start.lock")
+    if lock then return lock end
+    core.task.sleep(POLL_MS)
+    if engine_start.is_running(socket) then return nil end
+  until core.task.now_ms() > deadline
+  give_up "Another server has been starting the local engine for too long."
+end
+
 --- Returns when an engine of our protocol answers. Raises `unavailable` when none can be had.
 ---@param socket string
 function engine_start.ensure(socket)
   local answer = engine_start.ask(socket)
   if answer and settle_version(socket, answer) then return end
   local deadline = core.task.now_ms() + START_TIMEOUT_MS
-  local lock
+  local lock <close> = take_start_lock(socket, deadline)
+  if not lock then return end
   repeat
-    lock = core.fs.lock(state.path "start.lock")
-    if not lock then
-      core.task.sleep(POLL_MS)
-      if engine_start.is_running(socket) then return end
+    answer = engine_start.ask(socket)
+    if answer and settle_version(socket, answer) then return end
+    -- Whoever holds the engine's lock is just starting, ending or busy: a second engine would only leave again.
+    if engine_start.is_absent() then
+      if spawn() then return end
+      if engine_start.is_absent() then fail "The local engine did not start." end
     end
-  until lock or core.task.now_ms() > deadline
-  if not lock then fail "Another server has been starting the local engine for too long." end
-  local guard <close> = lock -- luacheck: ignore 211
-  answer = engine_start.ask(socket)
-  if answer and settle_version(socket, answer) then return end
-  spawn()
+    core.task.sleep(POLL_MS)
+  until core.task.now_ms() > deadline
+  give_up "The local engine did not start."
 end
 
 return engine_start

@@ -12,6 +12,10 @@ local PUBLIC = {
   "approval_id", "size", "default_cleared", "suggestion",
 }
 
+--- What a person at this machine is told instead of the message: it may name paths of the host. Beside the errors and
+--- not in them, so that nothing which encodes one can show it.
+local details = setmetatable({}, { __mode = "k" })
+
 ---@class demilune.Error
 ---@field category string   a row of src/base/status.h
 ---@field message string    one sentence that stands alone
@@ -21,23 +25,33 @@ local PUBLIC = {
 ---@field allowed? string[] our own names
 ---@field suggestion? string
 
---- Makes an error of a row; `fields` add to it or replace its message.
+--- Makes an error of a row; `fields` add to it or replace its message. `detail` is for the log and the command line.
 ---@param category string
 ---@param fields? table
+---@param detail? string
 ---@return demilune.Error
-function errors.new(category, fields)
+function errors.new(category, fields, detail)
   local err = core.status.new(category)
   if fields then
     for key, value in pairs(fields) do err[key] = value end
   end
+  details[err] = detail
   return err
 end
 
 --- Raises an error of a row.
 ---@param category string
 ---@param fields? table
-function errors.raise(category, fields)
-  error(errors.new(category, fields), 0)
+---@param detail? string
+function errors.raise(category, fields, detail)
+  error(errors.new(category, fields, detail), 0)
+end
+
+--- What a person at this machine is told instead of the message, where there is such a thing. Never for a client.
+---@param err demilune.Error
+---@return string?
+function errors.detail(err)
+  return details[err]
 end
 
 --- Whether a raised or returned value is an error of the table.
@@ -47,7 +61,7 @@ function errors.is(value)
   return type(value) == "table" and type(value.category) == "string"
 end
 
---- The error as it may be shown: known fields only. What is no error of the table (a bug of ours or of a script)
+--- The error as it may be shown: known fields only, its detail still beside it. What is no error of the table (a bug of ours or of a script)
 --- becomes `internal` under an id that stands in the log.
 ---@param value any
 ---@return demilune.Error
@@ -59,16 +73,15 @@ function errors.public(value)
   end
   local out = {}
   for _, key in ipairs(PUBLIC) do out[key] = value[key] end
+  details[out] = details[value]
   return out
 end
 
---- Runs `fn(...)`; returns its results, or nil and what it raised.
----@param fn function
----@return any ...
-function errors.try(fn, ...)
-  local results = table.pack(pcall(fn, ...))
-  if results[1] then return table.unpack(results, 2, results.n) end
-  return nil, results[2]
+--- A handler for xpcall: a fault gets the place where it arose, an error of the table stays as it is.
+---@param err any
+---@return any
+function errors.with_trace(err)
+  return type(err) == "string" and debug.traceback(err, 2) or err
 end
 
 return errors

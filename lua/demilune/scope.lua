@@ -122,19 +122,42 @@ function Scope:resolve(call, sandbox_id, opts)
   if not opts.creates then
     refuse_no_default "Start one with run_command or create_sandbox, or pass sandbox_id."
   end
-  local job = self.default_job
-  if not job then
-    local args = require("demilune.call").decide_implicit(call)
-    job = self:start_creation(call, {
-      provider = self.app:provider(args.provider), template = args.template, timeout_s = args.timeout, envs = args.envs,
-      region = args.region, cpu = args.cpu, memory = args.memory,
-    })
-    self.default_job = job
-  end
-  local sandbox = self:await_creation(job)
+  local job = self.default_job or self:start_default(call)
+  local sandbox = self:await_default(job)
   local created = not job.is_reported or nil
   job.is_reported = true
   return sandbox, created
+end
+
+--- Starts the creation of a default, in a task of its own, since several calls may wait for it.
+---@param call demilune.Call
+---@return table job
+function Scope:start_default(call)
+  local job = { done = task.event(), waiters = 0 }
+  self.default_job = job
+  job.task = task.spawn(function()
+    job.sandbox, job.err = require("demilune.call").create_implicit(call)
+    if self.default_job == job then self.default_job = nil end
+    job.done:set()
+  end)
+  return job
+end
+
+--- Waits for the default; the last one to give up cancels its creation.
+---@param job table
+---@return demilune.Sandbox
+function Scope:await_default(job)
+  job.waiters = job.waiters + 1
+  local ok, err = pcall(job.done.wait, job.done)
+  job.waiters = job.waiters - 1
+  if not ok then
+    if job.waiters == 0 then
+      if self.default_job == job then self.default_job = nil end
+      job.task:cancel()
+    end
+    error(err, 0)
+  end
+  return job.sandbox or error(job.err, 0)
 end
 
 -- ---- creating ----
@@ -198,7 +221,6 @@ function Scope:start_creation(call, opts)
       self.sandboxes[job.result:key()] = job.result
       if self.app.config.default_sandbox ~= "off" then self.default = job.result end
     end
-    if self.default_job == job then self.default_job = nil end
     if job.ok and (job.is_abandoned or self.is_closed) then
       kill_late(self, job.result)
       job.ok, job.result = false, errors.new "stopped"
@@ -217,10 +239,7 @@ function Scope:await_creation(job)
   local ok, err = pcall(job.done.wait, job.done)
   job.waiters = job.waiters - 1
   if not ok then
-    if job.waiters == 0 then
-      job.is_abandoned = true
-      if self.default_job == job then self.default_job = nil end
-    end
+    if job.waiters == 0 then job.is_abandoned = true end
     error(err, 0)
   end
   if not job.ok then error(job.result, 0) end

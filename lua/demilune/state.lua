@@ -11,8 +11,11 @@ local state = {}
 local SOCKET_PATH_MAX_BYTES = 107
 local KEY_BYTES = 32
 
-local function fail(message)
-  errors.raise("internal", { message = message })
+--- Paths of this machine are for the people at it: clients get a sentence without one.
+local function fail(detail)
+  errors.raise("internal", {
+    message = "demilune's state folder cannot be used; `demilune doctor` says why.",
+  }, detail)
 end
 
 local function absolute(path)
@@ -44,15 +47,32 @@ local function make(path)
   fail("The folder " .. path .. " " .. (WHY[err.category] or "cannot be made") .. "; set XDG_STATE_HOME to a folder of yours.")
 end
 
---- Makes missing parents with default modes; they may well be others' business (~/.local).
-local function make_parents(path)
-  for parent in path:gmatch "()/" do
-    if parent > 1 then
-      local dir = path:sub(1, parent - 1)
-      if not core.fs.stat(dir) then core.fs.make_dir(dir) end
-    end
+local NOBODY = 65534
+
+--- Whether root's files show up as nobody's here: in a user namespace that does not map everyone.
+local function is_user_namespace()
+  local file = io.open "/proc/self/uid_map"
+  local map = file and file:read "a" or ""
+  if file then file:close() end
+  return not map:find "^%s*0%s+0%s+4294967295%s*$"
+end
+
+--- Whoever can rename a folder above the state can put another in its place.
+local function check_ancestor(dir, stat)
+  local is_trusted = stat.uid == core.sys.uid() or stat.uid == 0 or (stat.uid == NOBODY and is_user_namespace())
+  local is_open = stat.mode & 0x12 ~= 0 and stat.mode & 0x200 == 0 -- written by others (022), and not sticky (01000)
+  if not is_trusted or is_open then
+    fail("The folder " .. dir .. " can be changed by other users; set XDG_STATE_HOME to one that only you can change.")
   end
-  if not core.fs.stat(path) then core.fs.make_dir(path) end
+end
+
+--- Makes missing parents with default modes (~/.local is others' business too), and checks those that are there.
+local function make_parents(path)
+  for stop in (path .. "/"):gmatch "()/" do
+    local dir = stop > 1 and path:sub(1, stop - 1) or "/"
+    local stat = core.fs.stat(dir)
+    if stat then check_ancestor(dir, stat) else core.fs.make_dir(dir) end
+  end
 end
 
 --- The state folder, made where missing. Raises `internal` with the way out.
@@ -95,7 +115,11 @@ function state.key()
       key = core.fs.read(path, KEY_BYTES)
       if not key or #key ~= KEY_BYTES then
         key = core.crypto.random(KEY_BYTES)
-        assert(core.fs.write(path, key))
+        local ok = core.fs.write(path, key)
+        if not ok then
+          lock:release()
+          fail("The key file " .. path .. " cannot be written.")
+        end
       end
       lock:release()
       return key

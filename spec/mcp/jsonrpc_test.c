@@ -98,6 +98,20 @@ static void test_messages(void) {
   }
 }
 
+static void test_the_id_in_a_head(void) {
+  static const struct {
+    const char *head;
+    const char *id;
+  } cases[] = {{HEAD "\"id\":12,\"method\":\"m", "12"}, {HEAD "\"id\":12", ""},  {HEAD "\"id\":\"a\"", ""},
+               {HEAD "\"id\":\"a\",", "\"a\""},           {HEAD "\"id\":\"a", ""}, {HEAD "\"params\":{\"id\":1,", ""},
+               {"[{\"id\":1,", ""},                       {"", ""},                {HEAD "\"id\":1,\"id\":2,", ""}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    dml_rpc_message message;
+    dml_rpc_read_id(cases[i].head, strlen(cases[i].head), &message);
+    CHECK(message.id_len == strlen(cases[i].id) && memcmp(message.id, cases[i].id, message.id_len) == 0);
+  }
+}
+
 static void test_answers(void) {
   dml_buffer out;
   dml_buffer_init(&out, 200);
@@ -185,6 +199,7 @@ static void test_the_table_has_an_end(void) {
 int main(void) {
   CHECK_RUN(test_messages);
   CHECK_RUN(test_a_nul_is_no_message);
+  CHECK_RUN(test_the_id_in_a_head);
   CHECK_RUN(test_answers);
   CHECK_RUN(test_cancels);
   CHECK_RUN(test_the_table_has_an_end);

@@ -2,6 +2,7 @@
 
 local build = require "spec.support.build"
 local core = require "demilune.core"
+local harness = require "spec.script.harness"
 local lfs = require "lfs"
 local os_calls = require "spec_os"
 local fs = core.fs
@@ -153,7 +154,7 @@ describe("core.fs", function()
       put("other.lua", code)
       local fifo = dir .. "/hold"
       os.execute("test -p '" .. fifo .. "' || mkfifo '" .. fifo .. "'")
-      local pipe = assert(io.popen(("lua5.4 '%s/other.lua' <'%s'"):format(dir, fifo)))
+      local pipe = assert(io.popen(("%s '%s/other.lua' <'%s'"):format(harness.interpreter(), dir, fifo)))
       local hold = assert(io.open(fifo, "w"))
       return pipe:read "l", function()
         hold:close()

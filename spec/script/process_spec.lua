@@ -1,6 +1,7 @@
 --- core.process: children have what they were given and nothing else, and leave nothing.
 
 local core = require "demilune.core"
+local harness = require "spec.script.harness"
 local leftovers = require "spec.support.leftovers"
 local os_calls = require "spec_os"
 local process, sys, task = core.process, core.sys, core.task
@@ -24,7 +25,7 @@ local function run(line, options)
   end)
 end
 
-if (os.getenv "LD_PRELOAD" or ""):find("vgpreload", 1, true) then
+if harness.is_valgrind() then
   describe("core.process", function()
     it("is tested without valgrind", function() pending "this valgrind does not know pidfd_open(2)" end)
   end)

@@ -237,9 +237,16 @@ describe("core.stdio", function()
       send(fits .. (fits:gsub('"x":"', '"x":"z')) .. request(2, "m"))
       assert.are.equal(1, receive().id)
       local refused = receive()
-      assert.are.equal(cjson.null, refused.id)
+      assert.are.equal(1, refused.id)
       assert.are.equal(-32600, refused.error.code)
       assert.are.equal(2, receive().id)
+      send('{"jsonrpc":"2.0","id":"far"')
+      for _ = 1, 10 do
+        send((" "):rep(10000))
+        task.sleep(1)
+      end
+      send(',"method":"m"}\n')
+      assert.are.equal("far", receive().id)
       for _ = 1, 40 do
         send(("w"):rep(10000))
         task.sleep(1) -- the pipe holds 64 KiB, and this thread is the reader too

@@ -2,6 +2,7 @@
 
 local build = require "spec.support.build"
 local core = require "demilune.core"
+local harness = require "spec.script.harness"
 local task = core.task
 
 --- What a piece of Lua says on stderr when it runs as a program of its own with the core.
@@ -10,7 +11,7 @@ local function stderr_of(code)
   local file = assert(io.open(path, "w"))
   file:write(('package.cpath = %q\nlocal task = require("demilune.core").task\n'):format(build.dir .. "/spec/?.so"), code)
   file:close()
-  local pipe = assert(io.popen("lua5.4 " .. path .. " 2>&1 >/dev/null; echo exit $?"))
+  local pipe = assert(io.popen(harness.interpreter() .. " " .. path .. " 2>&1 >/dev/null; echo exit $?"))
   local text = pipe:read "a"
   pipe:close()
   os.remove(path)

@@ -239,9 +239,6 @@ static int l_ignore_sigpipe(lua_State *L) {
   return result(L, sigaction(SIGPIPE, &ignore, NULL));
 }
 
-/* unsetenv(name): for this process and what it starts from now on */
-static int l_unsetenv(lua_State *L) { return result(L, unsetenv(luaL_checkstring(L, 1))); }
-
 /* ids() -> uid, gid, pid */
 static int l_ids(lua_State *L) {
   lua_pushinteger(L, getuid());
@@ -269,7 +266,6 @@ int luaopen_spec_os(lua_State *L) {
       {"mkdtemp", l_mkdtemp},
       {"chmod", l_chmod},
       {"ignore_sigpipe", l_ignore_sigpipe},
-      {"unsetenv", l_unsetenv},
       {"ids", l_ids},
       {NULL, NULL},
   };

@@ -110,6 +110,14 @@ void dml_rpc_read(char *text, size_t len, dml_rpc_message *out) {
   else classify(out, &scan);
 }
 
+void dml_rpc_read_id(const char *head, size_t len, dml_rpc_message *out) {
+  dml_json_scan_result scan;
+  memset(out, 0, sizeof *out);
+  dml_json_scan(head, len, &scan);
+  bool is_whole = scan.id_start + scan.id_len < len; /* digits may go on behind the head */
+  if (scan.top == '{' && is_whole) keep_id(head, &scan, out);
+}
+
 void dml_rpc_release(dml_rpc_message *message) {
   json_decref(message->root);
   message->root = NULL;

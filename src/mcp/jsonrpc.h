@@ -39,6 +39,8 @@ typedef struct dml_rpc_message {
 /* Reads one message; overwrites an integer id in `text`. Release `out` afterwards, whatever its kind. */
 void dml_rpc_read(char *text, size_t len, dml_rpc_message *out);
 void dml_rpc_release(dml_rpc_message *message);
+/* Reads the id alone, from the head of a message that is too long to be kept. */
+void dml_rpc_read_id(const char *head, size_t len, dml_rpc_message *out);
 
 /* Each appends one message without a line end. `id_len` 0 is null; `json` is JSON text of ours. Errors: the buffer's; then
  * the buffer is as before. */

@@ -20,6 +20,8 @@ struct dml_stdio {
   size_t line_max_bytes;
   size_t searched; /* bytes of `in` known to hold no line end */
   bool is_skipping;
+  char *head; /* of the line that is skipped, DML_STDIO_HEAD_BYTES */
+  size_t head_len;
   bool is_reading;
   bool is_held; /* not reading, because the client does not */
   bool is_waiting_to_write;
@@ -153,6 +155,17 @@ static void deliver(dml_stdio *io, char *line, size_t len) {
   if (blank < len) io->events.on_line(io->ud, line, len);
 }
 
+static size_t head_bytes(size_t len) { return len < DML_STDIO_HEAD_BYTES ? len : DML_STDIO_HEAD_BYTES; }
+
+static void start_skipping(dml_stdio *io) {
+  io->is_skipping = true;
+  io->head_len = 0;
+  if (!io->head) io->head = malloc(DML_STDIO_HEAD_BYTES);
+  if (!io->head) return;
+  io->head_len = head_bytes(io->in.len);
+  memcpy(io->head, io->in.data, io->head_len);
+}
+
 /* Hands out the whole lines of `in`, as long as there is room for the answers. */
 static void split(dml_stdio *io) {
   size_t start = 0;
@@ -163,8 +176,8 @@ static void split(dml_stdio *io) {
       break;
     }
     size_t at = (size_t)(newline - io->in.data);
-    if (io->is_skipping) io->events.on_oversize(io->ud);
-    else if (at - start > io->line_max_bytes) io->events.on_oversize(io->ud);
+    if (io->is_skipping) io->events.on_oversize(io->ud, io->head, io->head_len);
+    else if (at - start > io->line_max_bytes) io->events.on_oversize(io->ud, io->in.data + start, head_bytes(at - start));
     else deliver(io, io->in.data + start, at - start);
     io->is_skipping = false;
     start = io->searched = at + 1;
@@ -175,7 +188,7 @@ static void split(dml_stdio *io) {
     hold(io);
     return;
   }
-  if (io->in.len > io->line_max_bytes) io->is_skipping = true;
+  if (io->in.len > io->line_max_bytes && !io->is_skipping) start_skipping(io);
   if (io->is_skipping) {
     dml_buffer_reset(&io->in, DML_STDIO_READ_BYTES);
     io->searched = 0;
@@ -184,7 +197,7 @@ static void split(dml_stdio *io) {
 }
 
 static void end_of_input(dml_stdio *io) {
-  if (io->is_skipping) io->events.on_oversize(io->ud);
+  if (io->is_skipping) io->events.on_oversize(io->ud, io->head, io->head_len);
   else if (io->in.len > 0) deliver(io, io->in.data, io->in.len);
   end(io, false);
 }
@@ -294,6 +307,7 @@ void dml_stdio_stop_reading(dml_stdio *io) {
 /* In the loop's next turn, since the free may have come from inside one of our events. */
 static void free_all(uv_handle_t *flusher) {
   dml_stdio *io = flusher->data;
+  free(io->head);
   dml_buffer_deinit(&io->in);
   dml_buffer_deinit(&io->out);
   free(io);

@@ -16,6 +16,8 @@
 #define DML_STDIO_OUT_MAX_BYTES (256u * 1024 * 1024)
 /* Read at a time, and buffer kept between messages. */
 #define DML_STDIO_READ_BYTES (64u * 1024)
+/* Of a line that is skipped, this much of its head is kept: the id may stand there. */
+#define DML_STDIO_HEAD_BYTES 4096u
 /* Reads in a row before the loop looks elsewhere. */
 #define DML_STDIO_READS_MAX 16
 
@@ -24,7 +26,7 @@ typedef struct dml_stdio dml_stdio;
 /* Called from the loop. Each may write, and may free the stdio. */
 typedef struct dml_stdio_events {
   void (*on_line)(void *ud, char *line, size_t len); /* without its line end; may be overwritten */
-  void (*on_oversize)(void *ud);                     /* a line over the limit was skipped to its end */
+  void (*on_oversize)(void *ud, const char *head, size_t len); /* a line over the limit was skipped to its end */
   void (*on_drain)(void *ud);                        /* DML_STDIO_OUT_HIGH_BYTES or fewer wait again */
   void (*on_end)(void *ud, bool is_broken);          /* end of input, or (is_broken) the client is gone; once */
 } dml_stdio_events;

@@ -44,6 +44,7 @@ struct dml_http_wire {
   bool may_repeat; /* the method is idempotent */
   unsigned tries;
   dml_status status; /* once done */
+  int unix_fd; /* what this request opened, where that is a unix socket; curl's */
   CURL *easy;
   struct curl_slist *headers;
   const dml_http_sink *sink;
@@ -71,6 +72,7 @@ static const code_row CODES[] = {
     {CURLE_LOGIN_DENIED, DML_INVALID_ARGUMENT, DML_INVALID_ARGUMENT}, /* a user name in the URL */
     {CURLE_OUT_OF_MEMORY, DML_INTERNAL, DML_INTERNAL},
     {CURLE_FAILED_INIT, DML_INTERNAL, DML_INTERNAL},
+    {CURLE_ABORTED_BY_CALLBACK, DML_CONNECTION_FAILED, DML_CONNECTION_FAILED}, /* another user listens there */
     {CURLE_BAD_FUNCTION_ARGUMENT, DML_INTERNAL, DML_INTERNAL},
     {CURLE_SEND_ERROR, DML_CONNECTION_FAILED, DML_INVALID_RESPONSE},
     {CURLE_RECV_ERROR, DML_CONNECTION_FAILED, DML_INVALID_RESPONSE},
@@ -319,11 +321,22 @@ static size_t on_body_piece(char *bytes, size_t size, size_t count, void *ud) {
   return 0;
 }
 
+/* Whether our own user or root listens there (unix(7), SO_PEERCRED): a folder that was put in the place of ours must not
+ * get our requests. */
+static bool is_trusted_peer(curl_socket_t fd) {
+  struct ucred peer;
+  socklen_t len = sizeof peer;
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0) return false;
+  return peer.uid == geteuid() || peer.uid == 0;
+}
+
 /* libcurl sends a request again when a kept connection turns out to be dead, whatever its method. One that is not
  * idempotent may have been acted on (RFC 9110 §9.2.2): whether to repeat it is not for us to decide. */
 static int on_try(void *ud, char *their_ip, char *our_ip, int their_port, int our_port) {
   dml_http_wire *wire = ud;
   (void)their_ip, (void)our_ip, (void)their_port, (void)our_port;
+  /* A connection from the pool was looked at by whoever opened it. */
+  if (wire->unix_fd >= 0 && !is_trusted_peer(wire->unix_fd)) return CURL_PREREQFUNC_ABORT;
   return wire->tries++ == 0 || wire->may_repeat ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT;
 }
 
@@ -335,8 +348,11 @@ static bool is_idempotent(const char *method) {
 }
 
 static curl_socket_t open_socket(void *ud, curlsocktype purpose, struct curl_sockaddr *address) {
-  (void)ud, (void)purpose;
-  return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+  (void)purpose;
+  dml_http_wire *wire = ud;
+  curl_socket_t fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+  wire->unix_fd = address->family == AF_UNIX ? fd : -1;
+  return fd;
 }
 
 /* ---- the table ---- */
@@ -411,6 +427,8 @@ static void set_options(dml_http_wire *wire, const dml_http_wire_options *option
   curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, options->connect_timeout_ms);
   curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, RECEIVE_BUFFER_BYTES);
   curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+  curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, wire);
+  wire->unix_fd = -1;
   curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header_line);
   curl_easy_setopt(easy, CURLOPT_HEADERDATA, wire);
   curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body_piece);

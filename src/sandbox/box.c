@@ -266,7 +266,7 @@ static void add_agent(const dml_box *box, const dml_box_options *options, int ag
   dml_args_add(args, "--data-bytes", NULL);
   dml_args_addf(args, "%llu", data_bytes(box, &options->limits));
   dml_args_add(args, "--fsize-bytes", NULL);
-  dml_args_addf(args, "%llu", (unsigned long long)options->disk_bytes);
+  dml_args_addf(args, "%llu", (unsigned long long)options->disk_bytes * 2); /* the tmpfs is full first: ENOSPC, not SIGXFSZ */
 }
 
 static dml_status spawn_box(dml_box *box, const dml_box_options *options, int channel_fd, int info_fd) {

@@ -3,7 +3,9 @@
 
 #include <errno.h>
 #include <linux/sched.h>
+#include <netinet/in.h>
 #include <seccomp.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -140,10 +142,31 @@ static int add_sockets(scmp_filter_ctx filter, int number) {
   return seccomp_rule_add(filter, refuse, number, 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK, 0), SCMP_A2(SCMP_CMP_NE, 0, 0));
 }
 
-/* Both put characters into a terminal's input as if typed. The kernel reads 32 bits of the request, so the upper half
+static bool is_plain_protocol(uint64_t protocol) {
+  return protocol == 0 || protocol == IPPROTO_ICMP || protocol == IPPROTO_TCP || protocol == IPPROTO_UDP ||
+         protocol == IPPROTO_ICMPV6;
+}
+
+/* Of the Internet families only what everybody uses: SCTP, DCCP, MPTCP, UDP-Lite and raw ones are seldom looked at, and a
+ * first use may load their modules into the kernel. */
+static int add_protocols(scmp_filter_ctx filter, uint64_t family) {
+  const uint32_t refuse = SCMP_ACT_ERRNO(EPROTONOSUPPORT);
+  scmp_datum_t last = IPPROTO_ICMPV6;
+  for (uint64_t protocol = 0; protocol < last; protocol++) {
+    if (is_plain_protocol(protocol)) continue;
+    int rc = seccomp_rule_add(filter, refuse, SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, family, 0),
+                              SCMP_A2(SCMP_CMP_EQ, protocol, 0));
+    if (rc != 0) return rc;
+  }
+  return seccomp_rule_add(filter, refuse, SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, family, 0),
+                          SCMP_A2(SCMP_CMP_GT, last, 0));
+}
+
+/* The first two put characters into a terminal's input as if typed; the third attaches a line discipline, which may load
+ * its module. The kernel reads 32 bits of the request, so the upper half
  * must not hide it (CVE-2019-10063). */
 static int add_terminal(scmp_filter_ctx filter) {
-  static const uint64_t REQUESTS[] = {TIOCSTI, TIOCLINUX};
+  static const uint64_t REQUESTS[] = {TIOCSTI, TIOCLINUX, TIOCSETD};
   for (size_t i = 0; i < sizeof REQUESTS / sizeof *REQUESTS; i++) {
     int rc = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
                               SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffffu, REQUESTS[i]));
@@ -162,6 +185,8 @@ static int build(scmp_filter_ctx filter) {
   if (rc == 0) rc = add_clone(filter);
   if (rc == 0) rc = add_sockets(filter, SCMP_SYS(socket));
   if (rc == 0) rc = add_sockets(filter, SCMP_SYS(socketpair));
+  if (rc == 0) rc = add_protocols(filter, AF_INET);
+  if (rc == 0) rc = add_protocols(filter, AF_INET6);
   if (rc == 0) rc = add_terminal(filter);
   return rc;
 }

@@ -153,8 +153,10 @@ static void on_line(void *ud, char *line, size_t len) {
   dml_rpc_release(&message);
 }
 
-static void on_oversize(void *ud) {
-  write_fault(ud, "", 0, DML_RPC_INVALID_REQUEST, "the message is longer than this server accepts");
+static void on_oversize(void *ud, const char *head, size_t len) {
+  dml_rpc_message message;
+  dml_rpc_read_id(head, len, &message);
+  write_fault(ud, message.id, message.id_len, DML_RPC_INVALID_REQUEST, "the message is longer than this server accepts");
 }
 
 static int tell_drain(lua_State *L) {

@@ -109,5 +109,6 @@ that another tool makes because the call names none ends with the call.
 
 Exit: 0 done, 1 the tool failed, 2 no such tool or not JSON.]],
   options = { "json" },
+  takes_arguments = true,
   run = run,
 }

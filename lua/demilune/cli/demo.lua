@@ -237,8 +237,7 @@ Starts demilune serve as a client does, creates a sandbox, runs a command and Py
 in it, moves files both ways, runs a background task, ends everything and checks that
 nothing is left. Takes about a second. Exit 0 when every step worked.]],
   options = {},
-  run = function(options, rest)
-    if #rest > 0 then session.misuse "demo takes no arguments; see demilune demo --help" end
+  run = function(options)
     session.config(options)
     local began = task.now_ms()
     local state = health.state()

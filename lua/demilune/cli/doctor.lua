@@ -4,7 +4,6 @@ local core = require "demilune.core"
 local grid = require "demilune.cli.grid"
 local health = require "demilune.cli.health"
 local output = require "demilune.cli.output"
-local session = require "demilune.cli.session"
 local style = require "demilune.cli.style"
 
 local function examine(options)
@@ -83,8 +82,7 @@ runs, and the versions of the parts. Starts no engine.
 
 Exit: 0 sandboxes work, 1 they do not.]],
   options = { "json" },
-  run = function(options, rest)
-    if #rest > 0 then session.misuse "doctor takes no arguments; see demilune doctor --help" end
+  run = function(options)
     local report = examine(options)
     output.write(options.json and core.json.encode(report) .. "\n" or render(report))
     return report.ok and 0 or 1

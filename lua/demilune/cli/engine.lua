@@ -1,55 +1,38 @@
 --- engine.lua - `demilune engine`: runs the local engine, asks after it, stops it.
 local core = require "demilune.core"
 local engine = require "demilune.engine"
+local engine_start = require "demilune.engine_start"
 local state = require "demilune.state"
 
 local STOP_TIMEOUT_MS = 5000
-local ASK_TIMEOUT_MS = 2000
 local POLL_MS = 10
-local ANSWER_MAX_BYTES = 4096
 
 local function complain(message)
   io.stderr:write("demilune: ", message, "\n")
 end
 
-local function ask(method, path)
-  return core.http.request {
-    method = method, url = "http://localhost" .. path, unix_socket = state.engine_socket(),
-    timeout_ms = ASK_TIMEOUT_MS, max_body_bytes = ANSWER_MAX_BYTES,
-  }
-end
-
 local function show_status()
-  local answer = ask("GET", "/demilune")
-  local is_there = answer and answer.status == 200
-  local known = is_there and core.json.decode(answer.body)
-  if type(known) ~= "table" then
-    print "no engine runs"
+  local known = engine_start.ask(state.engine_socket())
+  if not known then
+    print(engine_start.is_absent() and "no engine runs" or "an engine runs and does not answer")
     return 1
   end
   print(("engine %s, process %s, sandboxes: %s"):format(known.version, known.pid, known.sandboxes))
   return 0
 end
 
---- Whether no engine holds the lock.
-local function is_free()
-  local lock = core.fs.lock(state.path "engine.lock")
-  if lock then lock:release() end
-  return lock ~= nil
-end
-
 local function stop()
-  local end_ms = core.task.now_ms() + STOP_TIMEOUT_MS
-  if is_free() then return 0 end
-  local answer = ask("POST", "/demilune/stop")
-  while not is_free() do
+  local socket, end_ms = state.engine_socket(), core.task.now_ms() + STOP_TIMEOUT_MS
+  if engine_start.is_absent() then return 0 end
+  local is_told = engine_start.stop(socket)
+  while not engine_start.is_absent() do
     if core.task.now_ms() > end_ms then
       complain "the engine does not stop"
       return 1
     end
     core.task.sleep(POLL_MS)
     -- One that was just starting when it was first asked listens now.
-    if not answer then answer = ask("POST", "/demilune/stop") end
+    if not is_told then is_told = engine_start.stop(socket) end
   end
   return 0
 end

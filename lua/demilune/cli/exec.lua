@@ -105,5 +105,6 @@ Output is shown when the command has ended, all of it, as text. stdin is not pas
 
 Exit: the command's; 124 when it was stopped; 1 when it could not be run, 2 misused.]],
   options = { "json", "timeout:" },
+  takes_arguments = true,
   run = run,
 }

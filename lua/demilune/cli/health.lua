@@ -68,7 +68,7 @@ function health.state()
   local ok, path = pcall(state.engine_socket)
   if ok then return { ok = true, path = path:match "^(.*)/" } end
   if not errors.is(path) then error(path, 0) end
-  return { ok = false, cause = path.message }
+  return { ok = false, cause = errors.detail(path) or path.message }
 end
 
 --- The engine as it is now: {running, version?, pid?, sandboxes?, cause?}.

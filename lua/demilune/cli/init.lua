@@ -1,9 +1,11 @@
 --- cli/init.lua - the command line: finds the command, reads its options, says what is wrong in one line.
 --
 -- A command is a file in this folder that returns { name, summary, usage, options, run(options, rest) -> exit code }.
--- `options` names long options; those that end in ":" take a value. Exit codes: 0 done, 1 failed, 2 misused.
+-- `options` names long options; those that end in ":" take a value; `takes_arguments` lets others stand beside them. Exit
+-- codes: 0 done, 1 failed, 2 misused.
 local core = require "demilune.core"
 local errors = require "demilune.errors"
+local keys = require "demilune.config.keys"
 
 --- In the order of --help.
 local NAMES = { "serve", "call", "tools", "ls", "exec", "kill", "engine", "doctor", "demo" }
@@ -33,7 +35,8 @@ end
 local function command_help(command)
   io.stdout:write("Usage: demilune ", command.usage, "\n\n", command.summary, "\n")
   if command.help then io.stdout:write("\n", command.help, "\n") end
-  io.stdout:write("\nOptions of every command: --config FILE, --log-level debug|info|warn|error|off, --help\n")
+  io.stdout:write("\nOptions of every command: --config FILE, --log-level ", table.concat(keys.log_levels, "|"),
+    ", --help\n")
   return 0
 end
 
@@ -44,13 +47,13 @@ end
 
 local function set_log_level(level)
   if not level then return true end
-  for _, known in ipairs { "debug", "info", "warn", "error", "off" } do
+  for _, known in ipairs(keys.log_levels) do
     if level == known then
       core.log.set_level(level)
       return true
     end
   end
-  say("there is no log level " .. level .. "; use debug, info, warn, error or off")
+  say("there is no log level " .. level .. "; use one of " .. table.concat(keys.log_levels, ", "))
   return false
 end
 
@@ -63,12 +66,14 @@ local function run(command, args)
   end
   if options.help then return command_help(command) end
   if not set_log_level(options["log-level"]) then return 2 end
-  local ok, code = xpcall(command.run, function(err)
-    return type(err) == "string" and debug.traceback(err, 2) or err
-  end, options, rest)
+  if #rest > 0 and not command.takes_arguments then
+    say(command.name .. " takes no arguments; see demilune " .. command.name .. " --help")
+    return 2
+  end
+  local ok, code = xpcall(command.run, errors.with_trace, options, rest)
   if ok then return code or 0 end
   local err = errors.is(code) and code or errors.public(code)
-  say(err.message .. (err.suggestion and " " .. err.suggestion or ""))
+  say((errors.detail(err) or err.message) .. (err.suggestion and " " .. err.suggestion or ""))
   return err.is_usage and 2 or 1
 end
 

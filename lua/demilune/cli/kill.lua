@@ -12,6 +12,7 @@ Its files are gone with it. One that is gone already is fine: the exit is 0.
 
   --json    print the structured result, one line an id]],
   options = { "json" },
+  takes_arguments = true,
   run = function(options, rest)
     if #rest == 0 then session.misuse "kill takes the id of a sandbox; demilune ls lists them" end
     return session.run(options, function(self)

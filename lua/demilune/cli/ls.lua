@@ -54,8 +54,7 @@ Newest first, those of running servers too. CPU and MEMORY are the limits that h
 
 Starts nothing: without an engine there are no local sandboxes.]],
   options = { "json" },
-  run = function(options, rest)
-    if #rest > 0 then session.misuse "ls takes no arguments; see demilune ls --help" end
+  run = function(options)
     return session.run(options, function(self)
       local list = json.array {}
       for _, id in ipairs(self.app.environment.provider_ids) do add_all(self, id, list) end

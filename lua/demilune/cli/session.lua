@@ -61,18 +61,13 @@ end
 --- Raises an error of a tool as the command line shows it: with the names that would have been right.
 ---@param err demilune.Error
 function session.fail(err)
-  local shown = {}
-  for key, value in pairs(err) do shown[key] = value end
+  local shown = errors.new(err.category, err, errors.detail(err))
   if err.allowed and #err.allowed > 0 and not err.message:find(err.allowed[1], 1, true) then
     local hint = "Right would be: " .. table.concat(err.allowed, ", ") .. "."
     shown.message = err.message:gsub("; `allowed` lists[^.]*", "")
     shown.suggestion = err.suggestion and hint .. " " .. err.suggestion or hint
   end
   error(shown, 0)
-end
-
-local function with_trace(err)
-  return type(err) == "string" and debug.traceback(err, 2) or err
 end
 
 --- Runs `work(session)` and ends its scope. `adjust` may change the configuration for this command. Returns what work
@@ -89,7 +84,7 @@ function session.run(options, work, adjust)
   local app = require("demilune.app").new(config)
   local self = setmetatable({ app = app, principal = principal, scope = app:new_scope(principal) }, Session)
   local stopped_by
-  local job = task.spawn(xpcall, work, with_trace, self)
+  local job = task.spawn(xpcall, work, errors.with_trace, self)
   for name, number in pairs(SIGNALS) do
     core.sys.on_signal(name, function()
       stopped_by = stopped_by or number

@@ -19,8 +19,7 @@ return {
 
 Starts nothing.]],
   options = { "json" },
-  run = function(options, rest)
-    if #rest > 0 then session.misuse "tools takes no arguments; see demilune tools --help" end
+  run = function(options)
     local app = require("demilune.app").new(session.config(options))
     local list, rows = core.json.array {}, {}
     for i, tool in ipairs(app.tools) do

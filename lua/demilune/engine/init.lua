@@ -21,8 +21,8 @@ engine.EXIT_BUSY = 3
 engine.IDLE_S = 300
 
 local LOCK_TRIES, LOCK_PAUSE_MS = 25, 20
---- With four descriptors a sandbox, all of them and all connections stay below the usual 1,024.
-local CONNECTIONS_MAX = 384
+--- One a running command, of all servers of the user. The program raises its limit of descriptors far enough.
+local CONNECTIONS_MAX = 2048
 local HEADER_MAX_BYTES = 32 * 1024
 --- So that the answer to a stop is out before the connections are closed.
 local LAST_ANSWER_MS = 30

@@ -48,6 +48,7 @@ return {
       provider = call.app:provider(args.provider), template = args.template, timeout_s = args.timeout, envs = args.envs,
       region = args.region, cpu = args.cpu, memory = args.memory,
     })
+    call.sandbox = sandbox
     local info = sandbox.info
     return {
       sandbox_id = sandbox.public_id, status = info.status, url = info.url, template = info.template, end_at = info.end_at,
