@@ -3,12 +3,19 @@ local background = require "demilune.background"
 local calls = require "demilune.call"
 local core = require "demilune.core"
 local errors = require "demilune.errors"
+local gate = require "demilune.gate"
 local interpreters = require "demilune.interpreters"
 local providers = require "demilune.providers"
 local scopes = require "demilune.scope"
 local tools = require "demilune.tools"
 
 local app = {}
+
+--- Requests of calls to sandboxes at a time. The HTTP client has 1,024 for all: the control plane and the leases have what
+--- is left, so that they never wait behind commands.
+app.PLACES = 768
+--- How long a request waits for a place. With the default timeout of a command it stays below what clients wait.
+local PLACE_WAIT_MS = 5000
 
 ---@class demilune.App
 ---@field config table
@@ -31,8 +38,8 @@ local function environment(self)
     most = math.max(most, provider.config.max_lifetime)
   end
   return {
-    provider_ids = ids, default_provider = self.default_provider.id, template_names = table.concat(templates, ", "),
-    templates = templates, languages = interpreters.NAMES, has_network = has_network, max_lifetime = most,
+    provider_ids = ids, template_names = table.concat(templates, ", "), languages = interpreters.NAMES,
+    has_network = has_network, has_default = self.config.default_sandbox ~= "off", max_lifetime = most,
     annotations = self.config.annotations, output = self.config.output,
   }
 end
@@ -42,8 +49,9 @@ end
 ---@return demilune.App
 function app.new(config)
   local self = setmetatable({ config = config, providers = {}, providers_by_id = {} }, App)
+  local places = gate.new(app.PLACES, PLACE_WAIT_MS)
   for i, entry in ipairs(config.providers) do
-    local provider = providers.new(entry, config.output)
+    local provider = providers.new(entry, config.output, places)
     self.providers[i] = provider
     self.providers_by_id[provider.id] = provider
     if provider.id == config.default_provider then self.default_provider, self.default_index = provider, i end
@@ -118,8 +126,9 @@ end
 ---@param err? demilune.Error
 ---@param partial? table
 ---@param has_structured boolean  the revision knows structuredContent
+---@param meta? table  what the revision puts into `_meta`
 ---@return string json
-function App:encode_result(tool, result, err, partial, has_structured) -- luacheck: ignore 212/self
+function App:encode_result(tool, result, err, partial, has_structured, meta) -- luacheck: ignore 212/self
   local json = core.json
   if err then
     local bare = json.encode(err)
@@ -129,7 +138,8 @@ function App:encode_result(tool, result, err, partial, has_structured) -- luache
       for key, value in pairs(partial) do beside[key] = value end
       shown = json.encode(beside)
     end
-    return '{"_meta":{"dev.demilune/error":' .. bare .. '},"content":[{"text":' .. json.encode(shown)
+    local more = meta and "," .. json.encode(meta):sub(2, -2) or ""
+    return '{"_meta":{"dev.demilune/error":' .. bare .. more .. '},"content":[{"text":' .. json.encode(shown)
       .. ',"type":"text"}],"isError":true}'
   end
   local structured = json.encode(result)
@@ -142,7 +152,8 @@ function App:encode_result(tool, result, err, partial, has_structured) -- luache
     end
     text = json.encode(shown)
   end
-  local content = '{"content":[{"text":' .. json.encode(text) .. ',"type":"text"}],"isError":false'
+  local head = meta and '{"_meta":' .. json.encode(meta) .. "," or "{"
+  local content = head .. '"content":[{"text":' .. json.encode(text) .. ',"type":"text"}],"isError":false'
   if not has_structured then return content .. "}" end
   return content .. ',"structuredContent":' .. structured .. "}"
 end

@@ -4,22 +4,29 @@
 -- also enforces the deadline while no server lives. This side keeps one private file a task, named in the sealed task id.
 local core = require "demilune.core"
 local errors = require "demilune.errors"
+local scratch = require "demilune.scratch"
 local scripts = require "demilune.background_scripts"
 local seen_of = require "demilune.background_seen"
 local store = require "demilune.background_store"
+local text = require "demilune.text"
 
 local json = core.json
 local background = {}
 
-local TASK_DIR = "/tmp/.demilune/tasks"
-local SLICE_BYTES = 16384
 --- Room for the line before the output.
 local LINE_BYTES = 256
 --- Of either end of an output as much is fetched at most: a driver's window holds two of them.
 local LOOK_MAX_BYTES = 480 * 1024
 local COMMAND_SHOWN = 120
 local LOOK_TIMEOUT_S = 15
+--- A look that waits for nothing and shows nothing; and several of them, which go on beside each other.
+local STATUS_TIMEOUT_S = 3
+local STATUSES_MS = 5000
 local CANCEL_TIMEOUT_S = 15
+--- The wrapper's own two seconds, and some.
+local WRAPPER_END_MS = 3500
+local WRAPPER_POLL_MS = 100
+local DROP_TIMEOUT_S = 10
 local LISTED_MAX = 50
 
 ---@class demilune.Background
@@ -31,11 +38,6 @@ Background.__index = Background
 ---@return demilune.Background
 function background.new(app)
   return setmetatable({ app = app }, Background)
-end
-
-local function first_characters(text, count)
-  local stop = utf8.offset(text, count + 1)
-  return stop and text:sub(1, stop - 1) or text
 end
 
 local function sandbox_of(self, call, record)
@@ -55,15 +57,20 @@ local function find(self, call, task_id)
   return record, sandbox_of(self, call, record)
 end
 
---- Runs one of the shell scripts for a task. Nil when the sandbox is gone.
+local function is_gone(err)
+  return errors.is(err) and (err.category == "sandbox_gone" or err.category == "not_found")
+end
+
+--- Runs one of the shell scripts for a task, wherever its sandbox's working directory is by now. Nil when the sandbox is
+--- gone.
 local function ask(sandbox, record, script, args, opts)
-  local argv = { "/bin/sh", "-c", script, "sh", TASK_DIR .. "/" .. record.name }
+  local argv = { "/bin/sh", "-c", script, "sh", record.dir }
   for _, value in ipairs(args) do argv[#argv + 1] = tostring(value) end
   local ok, run = pcall(sandbox.run, sandbox, {
-    argv = argv, timeout_s = opts.timeout_s, window = { live = 2 * (opts.bytes or 0) + LINE_BYTES, tail = 1 },
+    argv = argv, cwd = "/", timeout_s = opts.timeout_s, window = { live = 2 * (opts.bytes or 0) + LINE_BYTES, tail = 1 },
   })
   if ok then return run end
-  if errors.is(run) and (run.category == "sandbox_gone" or run.category == "not_found") then return nil end
+  if is_gone(run) then return nil end
   error(run, 0)
 end
 
@@ -73,23 +80,18 @@ local HAS_EXIT = { succeeded = true, failed = true }
 local function note_final(record, seen)
   if not seen_of.FINAL[seen.status] or record.status == seen.status then return end
   record.status = seen.status
-  record.finished_at = core.task.iso(seen.finished and seen.finished * 1000 or core.task.epoch_ms())
+  record.finished_at = core.task.iso(seen.finished_ms or core.task.epoch_ms())
   record.exit_code = HAS_EXIT[seen.status] and seen.exit_code or nil
   store.save(record)
 end
 
---- Tasks of the principal that may still run; those that have ended are found out when there are too many.
-local function running_count(self, call)
+--- Tasks of the principal that may still run.
+local function running_of(call)
   local running = {}
   for _, record in ipairs(store.list(call.principal)) do
     if not seen_of.FINAL[record.status] then running[#running + 1] = record end
   end
-  if #running < self.app.config.limits.tasks then return #running end
-  local count = 0
-  for _, record in ipairs(running) do
-    if self:status(call, record) == "running" then count = count + 1 end
-  end
-  return count
+  return running
 end
 
 --- The present status of a task, from its sandbox; the last one known where that does not answer as it should.
@@ -99,15 +101,49 @@ end
 function Background:status(call, record)
   if seen_of.FINAL[record.status] then return record.status end
   local ok, seen = pcall(function()
-    local run = ask(sandbox_of(self, call, record), record, scripts.LOOK, { "", "", 0, 0 }, { timeout_s = LOOK_TIMEOUT_S })
+    local run = ask(sandbox_of(self, call, record), record, scripts.LOOK, { "", "", 0, 0, 0 }, { timeout_s = STATUS_TIMEOUT_S })
     return run and seen_of.read(record, run) or { status = "lost" }
   end)
   if ok then
     note_final(record, seen)
     return seen.status
   end
-  if not errors.is(seen) then error(seen, 0) end
+  if not errors.is(seen) or seen == core.task.CANCELLED then error(seen, 0) end
   return record.status
+end
+
+--- Finds out the status of all, under one deadline: a sandbox that does not answer holds up no other. Records of those
+--- that have ended say so afterwards.
+local function find_statuses(self, call, records)
+  local deadline_ms = core.task.now_ms() + STATUSES_MS
+  local looks = {}
+  for i, record in ipairs(records) do looks[i] = core.task.spawn(self.status, self, call, record) end
+  local ok, fault = pcall(function()
+    for _, look in ipairs(looks) do
+      local done, err = look:wait(math.max(0, deadline_ms - core.task.now_ms()))
+      if done == false and not errors.is(err) then error(err, 0) end
+    end
+  end)
+  for _, look in ipairs(looks) do look:cancel() end
+  if not ok then error(fault, 0) end
+end
+
+local function check_quota(self, call)
+  local most = self.app.config.limits.tasks
+  if #running_of(call) < most then return end
+  errors.raise("quota_exceeded", {
+    message = ("At most %d background tasks run at a time."):format(most),
+    suggestion = "Wait for one with get_background_task, or stop one with cancel_background_task.",
+  })
+end
+
+--- Takes a place among the tasks that run. Sandboxes are not asked under the lock: one that does not answer would hold up
+--- all servers of the user.
+local function reserve(self, call, record)
+  local lock <close> = store.lock() -- luacheck: ignore 211
+  check_quota(self, call)
+  -- Before the start: a task that nobody could look at or stop would be worse than one that never began.
+  store.save(record)
 end
 
 --- Starts a task. Raises `quota_exceeded` when too many run.
@@ -116,24 +152,23 @@ end
 ---@param args {command: string, cwd?: string, timeout: integer}
 ---@return {id: string, started_at: string}
 function Background:start(call, sandbox, args)
-  local lock <close> = store.lock() -- luacheck: ignore 211
-  local most = self.app.config.limits.tasks
-  if running_count(self, call) >= most then
-    errors.raise("quota_exceeded", {
-      message = ("At most %d background tasks run at a time."):format(most),
-      suggestion = "Wait for one with get_background_task, or stop one with cancel_background_task.",
-    })
+  local running = running_of(call)
+  if #running >= self.app.config.limits.tasks then
+    find_statuses(self, call, running)
+    check_quota(self, call)
   end
+  local dir = scratch.write(sandbox, "tasks", "command", sandbox.provider:with_envs(sandbox, args.command))
   local record = store.new {
-    principal = call.principal, provider = sandbox.provider.id, sandbox_id = sandbox.id,
-    command = first_characters(args.command, COMMAND_SHOWN), timeout_s = args.timeout,
+    principal = call.principal, provider = sandbox.provider.id, sandbox_id = sandbox.id, dir = dir,
+    command = text.first(args.command, COMMAND_SHOWN), timeout_s = args.timeout,
   }
-  local dir = TASK_DIR .. "/" .. record.name
-  sandbox:write(dir .. "/command", sandbox.provider:with_envs(sandbox, args.command))
-  -- Before the start: a task that nobody could look at or stop would be worse than one that never began.
-  store.save(record)
-  local ok, err = pcall(sandbox.start_detached, sandbox, {
-    argv = { "/bin/sh", "-c", scripts.RUN, "sh", dir, tostring(args.timeout) }, cwd = args.cwd,
+  local ok, err = pcall(reserve, self, call, record)
+  if not ok then
+    pcall(sandbox.run, sandbox, { argv = { "/bin/rm", "-rf", dir }, cwd = "/", timeout_s = DROP_TIMEOUT_S })
+    error(err, 0)
+  end
+  ok, err = pcall(sandbox.start_detached, sandbox, {
+    argv = { "/bin/sh", "-c", scripts.RUN, "sh", dir, tostring(args.timeout) }, cwd = args.cwd, tag = record.name,
   })
   if not ok then
     if errors.is(err) then store.remove(record) end
@@ -149,9 +184,9 @@ end
 function Background:look(call, args)
   local record, sandbox = find(self, call, args.task_id)
   local limits = self.app.config.output
-  local bytes = math.min(math.max(SLICE_BYTES, limits.stdout, limits.stderr), LOOK_MAX_BYTES)
+  local bytes = math.min(math.max(seen_of.SLICE_BYTES, limits.stdout, limits.stderr), LOOK_MAX_BYTES)
   local run = record.status ~= "lost" and ask(sandbox, record, scripts.LOOK, {
-    args.stdout_offset or "", args.stderr_offset or "", args.wait * 10, bytes,
+    args.stdout_offset or "", args.stderr_offset or "", args.wait * 10, bytes, seen_of.SLICE_BYTES,
   }, { timeout_s = args.wait + LOOK_TIMEOUT_S, bytes = bytes }) or nil
   local result = { task_id = args.task_id, sandbox_id = sandbox.public_id, started_at = record.started_at }
   if not run then
@@ -164,11 +199,10 @@ function Background:look(call, args)
   note_final(record, seen)
   result.status = seen.status
   if seen_of.FINAL[seen.status] then result.exit_code, result.finished_at = record.exit_code, record.finished_at end
-  local dir = TASK_DIR .. "/" .. record.name
   result.stdout, result.stdout_next_offset, result.stdout_truncated, result.stdout_path =
-    seen_of.show(seen, "out", args.stdout_offset, limits.stdout, dir)
+    seen_of.show(seen, "out", args.stdout_offset, limits.stdout, record.dir)
   result.stderr, result.stderr_next_offset, result.stderr_truncated, result.stderr_path =
-    seen_of.show(seen, "err", args.stderr_offset, limits.stderr, dir)
+    seen_of.show(seen, "err", args.stderr_offset, limits.stderr, record.dir)
   return result
 end
 
@@ -176,29 +210,48 @@ end
 ---@param call demilune.Call
 ---@return table
 function Background:list(call)
+  local records, open = store.list(call.principal), {}
+  for i = #records, LISTED_MAX + 1, -1 do records[i] = nil end
+  for _, record in ipairs(records) do
+    if not self.app.providers_by_id[record.provider] then record.status = "lost"
+    elseif not seen_of.FINAL[record.status] then open[#open + 1] = record end
+  end
+  find_statuses(self, call, open)
   local tasks = json.array {}
-  for i, record in ipairs(store.list(call.principal)) do
-    if i > LISTED_MAX then break end
+  for i, record in ipairs(records) do
     local provider = self.app.providers_by_id[record.provider]
     tasks[i] = {
-      task_id = record.id, command = record.command, started_at = record.started_at,
+      task_id = record.id, command = record.command, started_at = record.started_at, status = record.status,
       sandbox_id = provider and self.app:public_id(provider, record.sandbox_id) or record.sandbox_id,
-      status = provider and self:status(call, record) or "lost",
     }
   end
   return { tasks = tasks }
 end
 
---- cancel_background_task. A finished task stays as it ended.
+--- Ends what is left of a task by what the service remembers of its wrapper, whatever the task wrote into its folder: TERM,
+--- which the wrapper passes on to the command, and KILL for one that does not end. Nothing where it has ended.
+local function end_wrapper(sandbox, record)
+  local deadline_ms = core.task.now_ms() + WRAPPER_END_MS
+  local provider = sandbox.provider
+  while provider:signal(sandbox, record.name, "SIGNAL_SIGTERM") do
+    if core.task.now_ms() >= deadline_ms then return provider:signal(sandbox, record.name, "SIGNAL_SIGKILL") end
+    core.task.sleep(WRAPPER_POLL_MS)
+  end
+end
+
+--- cancel_background_task. A finished task stays as it ended, but what it left behind goes, and so does one that only says
+--- that it has finished.
 ---@param call demilune.Call
 ---@param task_id string
 ---@return table
 function Background:cancel(call, task_id)
   local record, sandbox = find(self, call, task_id)
-  if self:status(call, record) == "running" then
-    ask(sandbox, record, scripts.CANCEL, {}, { timeout_s = CANCEL_TIMEOUT_S })
-    self:status(call, record)
+  self:status(call, record)
+  if ask(sandbox, record, scripts.CANCEL, {}, { timeout_s = CANCEL_TIMEOUT_S }) then
+    local ok, err = pcall(end_wrapper, sandbox, record)
+    if not ok and not is_gone(err) then error(err, 0) end
   end
+  self:status(call, record)
   return { task_id = task_id, sandbox_id = sandbox.public_id, status = record.status,
     success = seen_of.FINAL[record.status] == true }
 end

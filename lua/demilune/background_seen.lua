@@ -5,6 +5,11 @@ local outcome = require "demilune.outcome"
 
 local background_seen = {}
 
+--- With an offset, so much is shown at a time, whatever the configuration shows of an output.
+background_seen.SLICE_BYTES = 16384
+--- What exit codes can be: the task may write what it likes where its wrapper notes the end.
+local CODE_MAX = 255
+
 --- A task whose wrapper has not begun by then never will.
 local START_MS = 60000
 
@@ -21,19 +26,30 @@ local function status_of(record, state, exit_code)
   return is_late and "lost" or STATUSES[state] or errors.raise "invalid_response"
 end
 
---- What an answer of the script says. Raises `invalid_response`.
+--- When a task ended, by what was noted: not before it began, nor later than now.
+local function finished_ms_of(record, seconds)
+  local now_ms = core.task.epoch_ms()
+  if not seconds or seconds > now_ms // 1000 then return now_ms end
+  return math.max(seconds * 1000, record.started_ms)
+end
+
+--- What an answer of the script says. Raises `provider_timeout` where the script did not come to its end, else
+--- `invalid_response`.
 ---@param record table
 ---@param run table  outcome of the script LOOK
----@return table seen  status, exit_code, out_size, err_size, out, err, finished (seconds)
+---@return table seen  status, exit_code, out_size, err_size, out, err, finished_ms
 function background_seen.read(record, run)
+  if run.timed_out then errors.raise("provider_timeout", { message = "The sandbox did not answer in time." }) end
   local line, body = run.stdout.head:match "^([^\n]*)\n(.*)$"
   local state, code, out_size, err_size, finished = (line or ""):match "^(%l+) (%-?%d*) (%d+) (%d+) (%d*)$"
-  if not state then errors.raise "invalid_response" end
+  out_size, err_size = math.tointeger(tonumber(out_size)), math.tointeger(tonumber(err_size))
+  if not out_size or not err_size then errors.raise "invalid_response" end
   local exit_code = math.tointeger(tonumber(code))
+  if exit_code and (exit_code < 0 or exit_code > CODE_MAX) then exit_code = nil end
   return {
-    status = status_of(record, state, exit_code), exit_code = exit_code, out_size = math.tointeger(tonumber(out_size)),
-    err_size = math.tointeger(tonumber(err_size)), out = body, err = run.stderr.head,
-    finished = math.tointeger(tonumber(finished)),
+    status = status_of(record, state, exit_code), exit_code = exit_code, out_size = out_size, err_size = err_size,
+    out = body, err = run.stderr.head,
+    finished_ms = finished_ms_of(record, math.tointeger(tonumber(finished))),
   }
 end
 
@@ -44,6 +60,15 @@ local function whole_characters(bytes)
   local first = bytes:byte(at)
   local length = first < 0xE0 and 2 or first < 0xF0 and 3 or 4
   return #bytes - at + 1 < length and bytes:sub(1, at - 1) or bytes
+end
+
+--- As many of the bytes as are shown at a time, characters whole but for the `rest`, which nothing will follow. Mending
+--- makes three bytes of one.
+local function slice(bytes, rest)
+  local most = background_seen.SLICE_BYTES
+  bytes = bytes:sub(1, most)
+  if #core.text.mend(bytes) > most then bytes = bytes:sub(1, most // 3) end
+  return #bytes == rest and bytes or whole_characters(bytes)
 end
 
 --- One output of a task.
@@ -63,8 +88,7 @@ function background_seen.show(seen, stream, offset, limit, dir)
   local path = dir .. "/" .. (stream == "out" and "stdout" or "stderr")
   if offset then
     local from = math.min(offset, size)
-    local is_end = background_seen.FINAL[seen.status] and from + #bytes >= size
-    if not is_end then bytes = whole_characters(bytes) end
+    bytes = slice(bytes, background_seen.FINAL[seen.status] and size - from)
     return core.text.mend(bytes), from + #bytes, from + #bytes < size, path
   end
   local has_gap = size > #bytes

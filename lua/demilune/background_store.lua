@@ -24,7 +24,7 @@ local function load_file(name)
   local bytes = core.fs.read(dir() .. "/" .. name .. ".json", RECORD_MAX_BYTES)
   local record = bytes and core.json.decode(bytes)
   if type(record) ~= "table" or record.name ~= name or type(record.principal) ~= "string"
-    or type(record.sealed) ~= "string" or math.type(record.started_ms) ~= "integer" then
+    or type(record.sealed) ~= "string" or type(record.dir) ~= "string" or math.type(record.started_ms) ~= "integer" then
     return nil
   end
   record.id = PREFIX .. record.sealed
@@ -47,7 +47,7 @@ function store.lock()
 end
 
 --- A new record; not saved yet.
----@param fields table  principal, provider, sandbox_id, command, timeout_s
+---@param fields table  principal, provider, sandbox_id, dir (in the sandbox), command, timeout_s
 ---@return table
 function store.new(fields)
   fields.name = core.crypto.id(NAME_BYTES)

@@ -75,7 +75,6 @@ end
 local function work(call, arguments)
   local args = schema.check(call.tool.input, arguments)
   args = policy.decide(call, args)
-  if call.send_progress then call.progress = progress.start(call.send_progress) end
   return finish(call, call.tool.handler(call, args))
 end
 
@@ -106,8 +105,11 @@ end
 ---@return demilune.Error? err
 function calls.run(fields, arguments)
   local call = setmetatable(fields, Call)
+  -- Closed also when the task is ended hard in the middle: the reporter has a task of its own.
+  local reporter <close> = call.send_progress and progress.start(call.send_progress) or nil
+  call.progress = reporter
   local ok, result = xpcall(work, errors.with_trace, call, arguments)
-  if call.progress then call.progress:stop() end
+  if reporter then reporter:stop() end
   if ok then return result end
   if result == core.task.CANCELLED then return nil, errors.new "stopped" end
   if not errors.is(result) then return nil, errors.public(result) end

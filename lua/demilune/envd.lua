@@ -10,7 +10,7 @@ local errors = require "demilune.errors"
 local envd = {}
 
 local FRAME_MAX_BYTES = 8 * 1024 * 1024
-local UNARY_MAX_BYTES = 16 * 1024 * 1024
+local UNARY_MAX_BYTES = 8 * 1024 * 1024
 local ERROR_MAX_BYTES = 65536
 local UNARY_TIMEOUT_MS = 30000
 local FILE_TIMEOUT_MS = 120000
@@ -49,7 +49,7 @@ local function is_said(value)
 end
 
 local function raise_coded(row, body)
-  local fields = { field = row[2], is_command = row.is_command }
+  local fields = { field = body.field == "cwd" and "cwd" or row[2], is_command = row.is_command }
   if not row.is_command then fields.message = MESSAGES[row[1]] end
   if row[1] == "invalid_argument" then
     if is_said(body.field) and not PATHS[body.field] then errors.raise "provider_rejected" end
@@ -89,7 +89,7 @@ local function start_stream(plane, ref, opts, headers, timeout_ms)
   local argv = opts.argv
   local request = {
     process = { cmd = argv[1], args = core.json.array(table.move(argv, 2, #argv, 1, {})), cwd = opts.cwd, envs = envs },
-    stdin = false,
+    stdin = false, tag = opts.tag,
   }
   headers["Content-Type"] = connect.STREAM_TYPE
   headers["Connect-Protocol-Version"] = "1"
@@ -208,10 +208,10 @@ function envd.run(plane, ref, opts)
   return run
 end
 
---- Starts a process that goes on by itself.
+--- Starts a process that goes on by itself; `tag` is for envd.signal.
 ---@param plane table
 ---@param ref table
----@param opts {argv: string[], cwd: string}
+---@param opts {argv: string[], cwd: string, tag?: string}
 ---@return integer pid
 function envd.start_detached(plane, ref, opts)
   local res = start_stream(plane, ref, opts, {}, UNARY_TIMEOUT_MS)
@@ -224,6 +224,19 @@ function envd.start_detached(plane, ref, opts)
   if not ok then error(failure, 0) end
   if failure then raise_connect(failure) end
   return pid or errors.raise "invalid_response"
+end
+
+--- Signals the group of a process that was started with that tag. False: no such process runs.
+---@param plane table
+---@param ref table
+---@param tag string
+---@param signal "SIGNAL_SIGTERM"|"SIGNAL_SIGKILL"
+---@return boolean
+function envd.signal(plane, ref, tag, signal)
+  local ok, err = pcall(unary, plane, ref, "process.Process/SendSignal", { process = { tag = tag }, signal = signal })
+  if ok then return true end
+  if errors.is(err) and err.category == "file_not_found" then return false end
+  error(err, 0)
 end
 
 -- ---- files ----

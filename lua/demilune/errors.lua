@@ -61,8 +61,8 @@ function errors.is(value)
   return type(value) == "table" and type(value.category) == "string"
 end
 
---- The error as it may be shown: known fields only, its detail still beside it. What is no error of the table (a bug of ours or of a script)
---- becomes `internal` under an id that stands in the log.
+--- The error as it may be shown: known fields only, its detail still beside it. What is no error of the table (a bug of
+--- ours or of a script) becomes `internal` under an id that stands in the log.
 ---@param value any
 ---@return demilune.Error
 function errors.public(value)

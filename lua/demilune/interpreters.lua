@@ -4,6 +4,7 @@
 -- user's own. What a run made is found by comparing listings.
 local core = require "demilune.core"
 local errors = require "demilune.errors"
+local scratch = require "demilune.scratch"
 
 local json = core.json
 local interpreters = {}
@@ -20,10 +21,10 @@ local LANGUAGES = {
   r = { file = "main.R", probe = "Rscript", run = 'exec Rscript "$f"' },
 }
 
-local CODE_DIR = "/tmp/.demilune/code"
 local FILES_MAX = 100
-local LISTING_MAX = 5000
-local LISTING_DEPTH = 6
+--- As much as the engine lists at once.
+local LISTING_MAX = 10000
+local LISTING_DEPTH = 64
 local PROBE_TIMEOUT_S = 10
 local REMOVE_TIMEOUT_S = 10
 
@@ -44,8 +45,18 @@ function interpreters.mime(name)
   return ending and MIMES[ending:lower()] or "application/octet-stream"
 end
 
+local TOO_MANY = "The files that this run made are not listed: the working directory holds too many."
+local UNREADABLE = "The files that this run made are not listed: the working directory cannot be listed."
+
+--- All files below the working directory by path; or nil and why not, in a sentence for the result. Differences to a
+--- listing that is cut would be inventions.
 local function listing(sandbox)
-  local entries = sandbox:list_dir(sandbox:workdir(), LISTING_MAX, LISTING_DEPTH)
+  local ok, entries, total = pcall(sandbox.list_dir, sandbox, sandbox:workdir(), LISTING_MAX, LISTING_DEPTH)
+  if not ok then
+    if not errors.is(entries) or entries == core.task.CANCELLED then error(entries, 0) end
+    return nil, UNREADABLE
+  end
+  if total > #entries then return nil, TOO_MANY end
   local by_path = {}
   for _, entry in ipairs(entries) do
     if entry.type == "file" then by_path[entry.path] = entry end
@@ -77,7 +88,7 @@ local function refuse_language(sandbox, language)
     probes[#probes + 1] = ("command -v %s >/dev/null && echo %s"):format(LANGUAGES[name].probe, name)
   end
   local allowed = json.array {}
-  local run = sandbox:run { argv = { "/bin/sh", "-c", table.concat(probes, "; ") }, timeout_s = PROBE_TIMEOUT_S }
+  local run = sandbox:run { argv = { "/bin/sh", "-c", table.concat(probes, "; ") }, cwd = "/", timeout_s = PROBE_TIMEOUT_S }
   for name in run.stdout.head:gmatch "%l+" do
     if LANGUAGES[name] then allowed[#allowed + 1] = name end
   end
@@ -92,11 +103,27 @@ local function keep_envs(sandbox, dir, file)
   local start = ('if command -v bash >/dev/null; then exec bash %s; fi; exec sh %s'):format(file, file)
   local with_envs = sandbox.provider:with_envs(sandbox, start)
   if with_envs == start then return file end
-  sandbox:write(dir .. "/start.sh", with_envs)
+  scratch.guard("demilune cannot keep its own files in the sandbox's /tmp.", sandbox.write, sandbox, dir .. "/start.sh", with_envs)
   return dir .. "/start.sh"
 end
 
---- Runs code. Returns the outcome of the command and the files it made.
+--- Removes the code. A run that is over counts for more than what stays behind where that fails.
+local function remove(sandbox, dir)
+  local ok, err = pcall(sandbox.run, sandbox, {
+    argv = { "/bin/rm", "-rf", dir }, cwd = "/", timeout_s = REMOVE_TIMEOUT_S,
+  })
+  if not ok and (not errors.is(err) or err == core.task.CANCELLED) then error(err, 0) end
+end
+
+local function start(call, sandbox, row, file, timeout_s)
+  local script = ("command -v %s >/dev/null || { echo '%s' >&2; exit %d; }\nf=%s\n%s"):format(
+    row.probe, MISSING_MARK, MISSING_CODE, file, row.run)
+  return scratch.guard("The sandbox's working directory cannot be used.", sandbox.run, sandbox, {
+    argv = { "/bin/sh", "-c", script }, timeout_s = timeout_s, on_line = call:line_reporter(),
+  })
+end
+
+--- Runs code. Returns the outcome of the command, the files it made, and where those are not known, why.
 ---@param call demilune.Call
 ---@param sandbox demilune.Sandbox
 ---@param language string
@@ -104,26 +131,23 @@ end
 ---@param timeout_s integer
 ---@return table outcome
 ---@return table files  [{name, path, size, mime}]
+---@return string? note
 function interpreters.run(call, sandbox, language, code, timeout_s)
   local row = LANGUAGES[language]
-  local dir = CODE_DIR .. "/" .. core.crypto.id(16)
-  local file = dir .. "/" .. row.file
-  local before
+  local dir = scratch.write(sandbox, "code", row.file, code)
+  local before, note
   local ok, run = pcall(function()
-    sandbox:write(file, code)
+    local file = dir .. "/" .. row.file
     if language == "shell" then file = keep_envs(sandbox, dir, file) end
-    before = listing(sandbox)
-    local script = ("command -v %s >/dev/null || { echo '%s' >&2; exit %d; }\nf=%s\n%s"):format(
-      row.probe, MISSING_MARK, MISSING_CODE, file, row.run)
-    return sandbox:run { argv = { "/bin/sh", "-c", script }, timeout_s = timeout_s, on_line = call:line_reporter() }
+    before, note = listing(sandbox)
+    return start(call, sandbox, row, file, timeout_s)
   end)
-  local clean_ok, clean_err = pcall(sandbox.run, sandbox, {
-    argv = { "/bin/rm", "-rf", dir }, timeout_s = REMOVE_TIMEOUT_S,
-  })
+  remove(sandbox, dir)
   if not ok then error(run, 0) end
-  if not clean_ok then error(clean_err, 0) end
   if run.exit_code == MISSING_CODE and run.stderr.head:find(MISSING_MARK, 1, true) then refuse_language(sandbox, language) end
-  return run, made(before, listing(sandbox))
+  local after
+  if before then after, note = listing(sandbox) end
+  return run, after and made(before, after) or json.array {}, note
 end
 
 return interpreters

@@ -84,13 +84,17 @@ end
 ---@param sandbox demilune.Sandbox
 ---@param run table      outcome of Sandbox:run: stdout, stderr, exit_code?, timed_out, duration_ms, timeout_s
 ---@param created? boolean
+---@param more? table  fields of the result that are not there yet
 ---@return table
-function outcome.result(call, sandbox, run, created)
+function outcome.result(call, sandbox, run, created, more)
   local limits = call.app.config.output
   local result = {
     sandbox_id = sandbox.public_id, created = created, exit_code = run.exit_code, duration_ms = run.duration_ms,
     timed_out = run.timed_out, note = note_of(sandbox, run),
   }
+  for name, value in pairs(more or {}) do
+    if result[name] == nil then result[name] = value end
+  end
   result.stdout, result.stdout_truncated = outcome.show(run.stdout, limits.stdout)
   result.stderr, result.stderr_truncated = outcome.show(run.stderr, limits.stderr)
   result.stdout_path = result.stdout_truncated and run.stdout.path or nil

@@ -13,6 +13,7 @@ local LINE_BYTES = 200
 ---@class demilune.Progress
 local Progress = {}
 Progress.__index = Progress
+Progress.__close = function(self) self:stop() end
 
 --- Starts reporting. `send(count, message)` writes one notification.
 ---@param send fun(count: integer, message: string)

@@ -3,33 +3,46 @@
 -- The tools use a small part of JSON Schema (2020-12): objects of strings, integers, enums and string maps. Beside the
 -- standard keys a property may hold ours, which are not published: `bytes` (largest length of a string in bytes),
 -- `is_filled` (an empty string is refused) and `check` (a function that returns what was expected instead).
+local connect = require "demilune.connect"
 local errors = require "demilune.errors"
 local json = require("demilune.core").json
+local text = require "demilune.text"
 
 local schema = {}
 
 local NAME_SHOWN_CHARACTERS = 64
 local PRIVATE = { bytes = true, check = true, is_filled = true, nulls = true }
 
---- The schema as clients see it: without our private keys.
+local LISTS = { enum = true, required = true, type = true }
+
+local function public_properties(properties)
+  local out = {}
+  for name, property in pairs(properties) do out[name] = schema.public(property) end
+  return out
+end
+
+--- The schema as clients see it: without our private keys. Names of properties are names, whatever they are.
 ---@param node table
 ---@return table
 function schema.public(node)
   local out = {}
   for key, value in pairs(node) do
-    if not PRIVATE[key] then
-      local is_list = key == "enum" or key == "required" or (key == "type" and type(value) == "table")
-      if is_list then
-        out[key] = json.array(table.move(value, 1, #value, 1, {}))
-      else
-        out[key] = type(value) == "table" and schema.public(value) or value
-      end
+    if key == "properties" then
+      out[key] = public_properties(value)
+    elseif type(value) ~= "table" then
+      if not PRIVATE[key] then out[key] = value end
+    elseif LISTS[key] then
+      out[key] = json.array(table.move(value, 1, #value, 1, {}))
+    elseif not PRIVATE[key] then
+      out[key] = schema.public(value)
     end
   end
   return out
 end
 
+--- "one of a, b" stands by itself, every other expectation begins with a noun.
 local function article(noun)
+  if noun:find "^one of " then return noun end
   return (noun:find "^[aeiou]" and "an " or "a ") .. noun
 end
 
@@ -92,8 +105,7 @@ local function check_enum(name, property, value)
 end
 
 local function check_object(name, property, value)
-  -- Decoded arrays have a metatable, objects have none.
-  if type(value) ~= "table" or getmetatable(value) ~= nil then refuse(name, property) end
+  if not connect.is_object(value) then refuse(name, property) end
   if property.check then
     local expected = property.check(value)
     if expected then
@@ -113,15 +125,10 @@ local function names_of(fields)
   return names
 end
 
-local function first_characters(text, count)
-  local stop = utf8.offset(text, count + 1)
-  return stop and text:sub(1, stop - 1) or text
-end
-
 local function refuse_unknown(name, properties)
   local names = names_of(properties)
   errors.raise("invalid_argument", {
-    field = first_characters(name, NAME_SHOWN_CHARACTERS), allowed = json.array(names),
+    field = text.first(name, NAME_SHOWN_CHARACTERS), allowed = json.array(names),
     message = #names > 0 and "There is no such argument; `allowed` lists those of this tool."
       or "This tool takes no arguments.",
   })

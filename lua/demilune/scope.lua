@@ -263,8 +263,8 @@ local function room_s(sandbox, now)
   return most - (now - sandbox.created_ms) // 1000
 end
 
---- Asks when a sandbox of somebody else ends. Best effort, but for one that is gone.
-local function learn_end(sandbox)
+--- Asks when a sandbox of somebody else ends, and with which variables it began. Best effort, but for one that is gone.
+local function learn(sandbox)
   local ok, info = pcall(sandbox.provider.get, sandbox.provider, sandbox.id)
   if not ok then
     if errors.is(info) and not is_gone(info) then return end
@@ -272,6 +272,7 @@ local function learn_end(sandbox)
   end
   local now = task.now_ms()
   sandbox.info = next(sandbox.info) and sandbox.info or info
+  sandbox.envs = info.envs or sandbox.envs
   if info.ends_in_ms then sandbox.ends_ms = now + info.ends_in_ms end
   if info.age_ms then sandbox.created_ms = now - info.age_ms end
 end
@@ -293,7 +294,7 @@ end
 function Scope:renew(sandbox, work_s)
   local now = task.now_ms()
   if not sandbox.is_owned and (not sandbox.ends_ms or sandbox.ends_ms - now < USED_KEEP_S * 1000) then
-    learn_end(sandbox)
+    learn(sandbox)
   end
   begin_use(self, sandbox)
   if not sandbox.ends_ms then return true end

@@ -66,9 +66,14 @@ describe("the command line", function()
     assert_refused(run { "exec", "--timeout", "soon", "abc", "--", "ls" }, 2, "from 1 to 86400")
     assert_refused(run { "exec", "--timeout", "0", "abc", "--", "ls" }, 2, "from 1 to 86400")
     assert_refused(run { "kill" }, 2, "id of a sandbox")
-    for _, name in ipairs { "tools", "ls", "doctor", "demo" } do
+    for _, name in ipairs { "tools", "ls", "doctor", "demo", "serve", "engine" } do
       assert_refused(run { name, "x" }, 2, "no arguments")
     end
+    for _, option in ipairs { "--status", "--stop" } do
+      assert_refused(run { "engine", "x", option }, 2, "no arguments")
+      assert_refused(run { "engine", option, "x" }, 2, "no arguments")
+    end
+    assert_refused(run { "tools", "--log-level", "loud" }, 2, "debug, info, warn, error, off")
   end)
 
   it("refuses a configuration that is wrong, with exit 2", function()
@@ -136,11 +141,15 @@ describe("the command line", function()
   it("says what is wrong with the state folder, and what does without", function()
     local without = { HOME = false, XDG_STATE_HOME = false }
     assert.are.equal(0, run({ "tools" }, { env = without }).code)
-    local relative = { HOME = "here", XDG_STATE_HOME = false }
+    local too_long = { XDG_STATE_HOME = home .. "/" .. ("x"):rep(100) }
     for _, args in ipairs { { "ls" }, { "kill", "abc" }, { "demo" }, { "call", "run_command", '{"command":"true"}' } } do
-      assert_refused(run(args, { env = relative }), 1, "XDG_STATE_HOME")
+      assert_refused(run(args, { env = too_long }), 1, "XDG_STATE_HOME")
       assert_refused(run(args, { env = { XDG_STATE_HOME = "/proc" } }), 1, "/proc/demilune")
     end
+    local as_json = run({ "call", "run_command", '{"command":"true"}', "--json" }, { env = { XDG_STATE_HOME = "/proc" } })
+    assert.are.equal("internal", cjson.decode(as_json.stdout).error.category)
+    assert.is_nil(as_json.stdout:find("/proc", 1, true))
+    assert.is_truthy(as_json.stderr:find("/proc/demilune", 1, true))
     local doctor = run({ "doctor" }, { env = { XDG_STATE_HOME = "/proc" } })
     assert.are.equal(1, doctor.code)
     assert.is_truthy(doctor.stdout:find "state +FAIL")

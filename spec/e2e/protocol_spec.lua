@@ -310,6 +310,8 @@ describe("revision 2026-07-28", function()
     local result = ask("tools/call", "{" .. META .. ',"name":"get_sandbox"}')
     assert.is_true(result.isError)
     assert.are.equal("complete", result.resultType)
+    assert.are.equal("no_default_sandbox", result._meta["dev.demilune/error"].category)
+    assert.are.equal("demilune", result._meta["io.modelcontextprotocol/serverInfo"].name)
   end)
 
   it("refuses a request that lacks a part of _meta", function()

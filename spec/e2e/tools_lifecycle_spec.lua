@@ -130,7 +130,7 @@ describe("the life of a sandbox", function()
   it("is refused where the wish cannot be had", function()
     for _, one in ipairs {
       { { template = "none" }, "not_found", "template" }, { { region = "eu" }, "unsupported", "region" },
-      { { timeout = 86401 }, "invalid_argument", "timeout" }, { { memory = 1 }, "provider_rejected" },
+      { { timeout = 86401 }, "invalid_argument", "timeout" }, { { memory = 1 }, "unsupported", "memory" },
     } do
       local err = fault(server, "create_sandbox", one[1])
       assert.are.same({ one[2], one[3] }, { err.category, err.field })
@@ -170,6 +170,15 @@ describe("variables of a sandbox", function()
     end))
     local wrong = must(server, "run_command", { command = "if (" })
     assert.is_nil(wrong.stderr:find("template", 1, true))
+    -- So they do for a server that did not create it.
+    local id = must(server, "get_sandbox", {}).sandbox_id
+    local other = support.server { home = server.home }
+    assert.are.equal(expected, must(other, "run_command", { command = command, sandbox_id = id }).stdout)
+    assert.are.equal(expected, must(other, "run_code", { code = command, language = "shell", sandbox_id = id }).stdout)
+    for _, result in ipairs { must(other, "get_sandbox", { sandbox_id = id }), must(other, "list_sandboxes", {}) } do
+      assert.is_nil(cjson.encode(result):find("/mine", 1, true))
+    end
+    other:stop()
     server:stop()
   end)
 end)

@@ -2,6 +2,7 @@
 
 local connect = require "demilune.connect"
 local core = require "demilune.core"
+local gate = require "demilune.gate"
 local wire = require "spec.providers.wire"
 
 local base64 = core.crypto.base64
@@ -53,6 +54,82 @@ describe("commands", function()
       local body = core.json.decode(request.body:sub(6))
       assert.are.same({ "/bin/bash", { "-l", "-c", "a" }, "/home/user/sub" },
         { body.process.cmd, table.move(body.process.args, 1, 9, 1, {}), body.process.cwd })
+    end)
+  end)
+
+  it("see the variables that the service tells of a sandbox which came by its id, and no result does", function()
+    local env = { PATH = "/mine:/bin", B = "it's", ["A-B"] = "no shell exports that", N = 7, Z = "a\0b" }
+    wire.with(function(req)
+      if req.path:find "^/sandboxes/" then return wire.json(req, 200, wire.detail { demilune = { env = env } }) end
+      wire.stream(req, { start(), ended(), connect.ending() })
+    end, function(service)
+      assert(run(service))
+      local process = core.json.decode(service.requests[#service.requests].body:sub(6)).process
+      assert.are.equal("export B='it'\\''s' PATH='/mine:/bin'\na", process.args[3])
+      assert.are.same({ PATH = "/mine:/bin", B = "it's" }, process.envs)
+      local shown = assert(service:call("get_sandbox", { sandbox_id = "x1" }))
+      assert.is_nil(core.json.encode(shown):find("mine", 1, true))
+      env = "wild"
+      assert(service:call("get_sandbox", { sandbox_id = "x1" }))
+    end)
+  end)
+
+  it("beyond the places of the server wait in order, then are refused, and hold up no control plane", function()
+    local held, running = core.task.event(), 0
+    with(function(req)
+      running = running + 1
+      held:wait(5000)
+      wire.stream(req, { start(), ended(), connect.ending() })
+    end, function(service)
+      service.provider.places = gate.new(2, 150)
+      local jobs = {}
+      for i = 1, 2 do jobs[i] = core.task.spawn(function() return run(service) end) end
+      while running < 2 do core.task.sleep(1) end
+      local from = core.task.now_ms()
+      local _, err = run(service)
+      assert.are.same({ "quota_exceeded", false }, { err.category, err.retryable })
+      assert.is_true(core.task.now_ms() - from >= 140)
+      jobs[3] = core.task.spawn(function() return run(service) end)
+      core.task.sleep(20)
+      from = core.task.now_ms()
+      assert(service:call("get_sandbox", { sandbox_id = "x1" }))
+      assert.is_true(core.task.now_ms() - from < 100)
+      assert.are.equal(2, running)
+      held:set()
+      for _, job in ipairs(jobs) do
+        local has_ended, result = job:wait(2000)
+        assert.is_true(has_ended)
+        assert.are.equal(0, result.exit_code)
+      end
+      assert.are.equal(2, service.provider.places.free)
+    end)
+  end)
+
+  it("give their place back however they end", function()
+    local mode
+    with(function(req)
+      if mode == "cancel" then core.task.sleep(5000) end
+      if mode == "abort" then return req:abort() end
+      if mode == "status" then return wire.json(req, 500, {}) end
+      wire.stream(req, { start(), connect.frame(0, "no JSON") })
+    end, function(service)
+      service.provider.places = gate.new(1, 50)
+      for _, how in ipairs { "abort", "status", "frames" } do
+        mode = how
+        for _, tool in ipairs { "run_command", "read_file", "download_file", "list_files", "write_file" } do
+          local arguments = { sandbox_id = "x1", path = tool ~= "run_command" and "a" or nil }
+          if tool == "run_command" then arguments.command = "a" elseif tool == "write_file" then arguments.content = "" end
+          service:call(tool, arguments)
+          assert.are.equal(1, service.provider.places.free, tool .. " " .. how)
+        end
+      end
+      mode = "cancel"
+      local job = core.task.spawn(function() return run(service) end)
+      core.task.sleep(30)
+      assert.are.equal(0, service.provider.places.free)
+      job:cancel()
+      job:wait(1000)
+      assert.are.equal(1, service.provider.places.free)
     end)
   end)
 

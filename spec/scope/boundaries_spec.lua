@@ -228,7 +228,9 @@ describe("boundaries", function()
       local _, err = world:call(tool, with(tool, field, MARK))
       assert.is_true(#err.allowed >= 1)
     end
-    local _, err = world:call("run_code", { code = "1", language = "ruby" })
+    local _, err = world:call("create_sandbox", { provider = "cloud" })
+    assert.are.equal("provider must be one of local.", err.message)
+    _, err = world:call("run_code", { code = "1", language = "ruby" })
     assert.are.same({ "python", "javascript", "shell", "typescript", "r" }, err.allowed)
   end))
 

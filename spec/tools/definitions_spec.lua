@@ -199,6 +199,30 @@ describe("the tools", function()
     end
   end)
 
+  it("promise a sandbox that starts by itself only where there is a default", function()
+    local on = fake.world().app.tools_by_name
+    local off = fake.world({ config = { default_sandbox = "off" } }).app
+    for _, name in ipairs { "run_command", "start_background_task" } do
+      assert.truthy(on[name].definition.description:find("Starts a sandbox", 1, true), name)
+    end
+    for _, name in ipairs { "run_command", "run_code", "start_background_task", "get_sandbox", "kill_sandbox",
+      "set_sandbox_timeout" } do
+      assert.truthy(off.tools_by_name[name].definition.description:find("Needs a sandbox_id", 1, true), name)
+    end
+    for _, tool in ipairs(off.tools) do
+      for _, words in ipairs { "Starts a sandbox", "default", "by themselves", "Without sandbox_id" } do
+        assert.is_nil(tool.definition.description:find(words, 1, true), tool.name .. ": " .. words)
+      end
+      assert.is_true(utf8.len(tool.definition.description) <= 400, tool.name)
+    end
+  end)
+
+  it("name the languages where the language is chosen", function()
+    local language = app.tools_by_name.run_code.definition.inputSchema.properties.language
+    for _, name in ipairs(language.enum) do assert.truthy(language.description:find(name, 1, true), name) end
+    assert.are.equal(5, #language.enum)
+  end)
+
   it("name providers, templates and the longest lifetime of the configuration", function()
     local world = fake.world { providers = { { id = "local", max_lifetime = 500, lifetime = 5 }, { id = "b",
       max_lifetime = 900 } } }
@@ -229,7 +253,12 @@ describe("instructions", function()
     assert.truthy(text:find("pass its sandbox_id", 1, true))
     assert.is_nil(text:find("by itself", 1, true))
     assert.is_nil(text:find("this server ends", 1, true))
-    assert.truthy(instructions.text(fake.world({}).app):find("one hour after its last use", 1, true))
+    -- A use renews only once half of the life is over, so less than all of it may be left.
+    text = instructions.text(fake.world({}).app)
+    assert.truthy(text:find("ends 30 minutes to one hour after its last use", 1, true))
+    assert.truthy(text:find("24 hours after its creation at the latest, and when this server ends", 1, true))
+    text = instructions.text(fake.world({ providers = { { lifetime = 1, max_lifetime = 90 } } }).app)
+    assert.truthy(text:find("ends one second after its last use", 1, true))
   end)
 
   it("stay within their bounds, whole characters, with many templates", function()
@@ -283,6 +312,22 @@ describe("results", function()
         assert.are.equal("MDEyMzQ1Njc4OQ==", json.decode(old.content[1].text).content_base64)
       end
       assert.are.same(shown.structuredContent, text)
+    end
+  end))
+
+  it("stand whole beside the error of a command that is one", fake.run(function()
+    local world = fake.world { config = { nonzero_exit_is_error = true } }
+    world.provider.outcome = { exit_code = 4 }
+    for name, arguments in pairs { run_command = { command = "a" }, run_code = { code = "1" } } do
+      local tool = world.app.tools_by_name[name]
+      local result, err, partial = world:call(name, arguments)
+      assert.is_nil(result)
+      assert.are.equal("command_failed", err.category)
+      local shown = json.decode(json.decode(world.app:encode_result(tool, nil, err, partial, true)).content[1].text)
+      shown.error = nil
+      assert.is_nil(check(shown, json.decode(json.encode(tool.definition.outputSchema))), name)
+      for _, field in ipairs(tool.output.nulls) do assert.is_not_nil(shown[field], name .. "." .. field) end
+      assert.are.equal(4, shown.exit_code)
     end
   end))
 

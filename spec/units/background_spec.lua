@@ -7,7 +7,8 @@ local state = require "demilune.state"
 local store = require "demilune.background_store"
 
 local function record_of(principal, fields)
-  local record = store.new { principal = principal, provider = "local", sandbox_id = "s1", command = "a", timeout_s = 5 }
+  local record = store.new { principal = principal, provider = "local", sandbox_id = "s1", command = "a", timeout_s = 5,
+    dir = "/d" }
   for key, value in pairs(fields or {}) do record[key] = value end
   store.save(record)
   return record
@@ -79,8 +80,31 @@ describe("a look at a task", function()
       assert.are.same(expected, { seen.status, seen.exit_code }, line)
     end
     local seen = read("ended 0 5 6 1700000000", "12345", "abcdef")
-    assert.are.same({ 5, 6, 1700000000, "12345", "abcdef" }, { seen.out_size, seen.err_size, seen.finished, seen.out,
-      seen.err })
+    assert.are.same({ 5, 6, "12345", "abcdef" }, { seen.out_size, seen.err_size, seen.out, seen.err })
+  end)
+
+  it("believes no end before the beginning or after now, and no exit code that there cannot be", function()
+    local now_ms = core.task.epoch_ms()
+    local old = { started_ms = now_ms - 60999 }
+    local function finished_ms(seconds)
+      return seen_of.read(old, { stdout = { head = "ended 0 0 0 " .. seconds .. "\n" }, stderr = { head = "" } }).finished_ms
+    end
+    assert.are.equal(old.started_ms, finished_ms(old.started_ms // 1000))
+    assert.are.equal(old.started_ms, finished_ms(0))
+    assert.are.equal((now_ms // 1000 - 10) * 1000, finished_ms(now_ms // 1000 - 10))
+    for _, late in ipairs { now_ms // 1000 + 60, "9223372036854775807", "99999999999999999999", "" } do
+      local ms = finished_ms(late)
+      assert.is_true(ms >= now_ms and ms <= core.task.epoch_ms(), late)
+    end
+    for _, code in ipairs { "256", "-1", "99999999999999999999" } do
+      local seen = read("ended " .. code .. " 0 0 17")
+      assert.are.same({ "failed" }, { seen.status, seen.exit_code }, code)
+    end
+  end)
+
+  it("says so when the sandbox did not answer", function()
+    local ok, err = pcall(seen_of.read, record, { timed_out = true, stdout = { head = "" }, stderr = { head = "" } })
+    assert.are.same({ false, "provider_timeout" }, { ok, err.category })
   end)
 
   it("takes a task that never began for lost after a minute", function()
@@ -91,7 +115,8 @@ describe("a look at a task", function()
 
   it("refuses what the script would never say", function()
     for _, line in ipairs { "", "x", "ended", "ended a 0 0 ", "dancing  0 0 ", "running  -1 0 ", "ended 0 0 0 0 0",
-      "Ended 0 0 0 0" } do
+      "Ended 0 0 0 0",
+      "running  99999999999999999999 0 " } do
       local ok, err = pcall(read, line)
       assert.is_false(ok)
       assert.is_true(errors.is(err), line)
@@ -116,6 +141,20 @@ describe("a look at a task", function()
     assert.are.same({ "a\u{FFFD}", 2, false, "/d/stdout" }, { show("a\xff", 2, 0) })
     assert.are.same({ "", 10, false, "/d/stdout" }, { show("", 10, 99) })
     assert.are.same({ "", 0, false }, { show("", 0, 7) })
+  end)
+
+  it("shows at most 16 KiB from an offset on, whatever there is and whatever mending makes of it", function()
+    for _, unit in ipairs { "a", "ä", "€", "😀", "\xff", "\xc3", "a\xff" } do
+      local all = unit:rep(40000 // #unit)
+      local parts, offset = {}, 0
+      repeat
+        local shown, next_offset, truncated = show(all:sub(offset + 1), #all, offset, "succeeded")
+        assert.is_true(#shown <= 16384 and next_offset > offset)
+        assert.are.equal(next_offset < #all, truncated)
+        parts[#parts + 1], offset = shown, next_offset
+      until offset == #all
+      assert.are.equal(core.text.mend(all), table.concat(parts))
+    end
   end)
 
   it("shows head and tail without an offset, and where to go on", function()

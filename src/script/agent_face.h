@@ -19,7 +19,7 @@
 #define DML_AGENT_WRITER_T "demilune.agent.writer"
 
 #define DML_AGENT_REPLY_MS 60000 /* an agent that says nothing for so long does not answer any more */
-#define DML_AGENT_REPLY_BYTES (16 * 1024 * 1024) /* entries of one reply, all together */
+#define DML_AGENT_REPLY_BYTES (4 * 1024 * 1024) /* entries of one reply, all together */
 #define DML_AGENT_ENTRY_BYTES (64 * 1024)
 
 typedef struct dml_agent_face dml_agent_face;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <lauxlib.h>
+#include <malloc.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -413,6 +414,13 @@ static int l_kill(lua_State *L) {
   return 1;
 }
 
+/* sys.trim(): what malloc keeps of freed memory goes back to the system (malloc_trim(3)); takes milliseconds */
+static int l_trim(lua_State *L) {
+  (void)L;
+  malloc_trim(0);
+  return 0;
+}
+
 static const luaL_Reg FUNCTIONS[] = {{"env", l_env},
                                      {"pid", l_pid},
                                      {"uid", l_uid},
@@ -431,6 +439,7 @@ static const luaL_Reg FUNCTIONS[] = {{"env", l_env},
                                      {"reader", l_reader},
                                      {"on_signal", l_on_signal},
                                      {"kill", l_kill},
+                                     {"trim", l_trim},
                                      {NULL, NULL}};
 
 static const luaL_Reg READER_METHODS[] = {{"read", l_reader_read}, {"close", l_reader_close}, {NULL, NULL}};

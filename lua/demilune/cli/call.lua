@@ -1,4 +1,5 @@
 --- cli/call.lua - `demilune call`: one tool, through the call path that clients' calls take.
+local connect = require "demilune.connect"
 local core = require "demilune.core"
 local errors = require "demilune.errors"
 local nearest = require "demilune.nearest"
@@ -32,7 +33,7 @@ local function arguments_of(given, config)
   if fault then
     session.misuse("the arguments " .. (FAULTS[fault] or "are not JSON; quote them for the shell: '{\"path\": \"a b\"}'"))
   end
-  if type(value) ~= "table" or getmetatable(value) ~= nil then session.misuse "the arguments must be a JSON object" end
+  if not connect.is_object(value) then session.misuse "the arguments must be a JSON object" end
   return value
 end
 

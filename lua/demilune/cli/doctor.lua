@@ -32,6 +32,7 @@ end
 
 local function engine_words(engine)
   if not engine.running then return "not running; it starts with the first sandbox" end
+  if not engine.version then return "running. " .. engine.cause end
   local text = ("%s, process %s, sandboxes: %s"):format(engine.version, engine.pid, engine.sandboxes)
   return engine.cause and text .. ". " .. engine.cause or text
 end

@@ -6,6 +6,7 @@ local core = require "demilune.core"
 local output = require "demilune.cli.output"
 local session = require "demilune.cli.session"
 local style = require "demilune.cli.style"
+local text = require "demilune.text"
 
 local DEFAULT_TIMEOUT_S = 300
 --- What one answer may hold of each output; longer ones are fetched from where the sandbox keeps them whole.
@@ -16,19 +17,15 @@ local KEPT_BYTES = 64 * 1024 * 1024
 --- timeout(1) ends with this one too.
 local TIMED_OUT_EXIT = 124
 
-local function quote(word)
-  return "'" .. word:gsub("'", "'\\''") .. "'"
-end
-
 local function command_of(words)
   local quoted = {}
-  for i, word in ipairs(words) do quoted[i] = quote(word) end
+  for i, word in ipairs(words) do quoted[i] = text.quote(word) end
   return table.concat(quoted, " ")
 end
 
-local function seconds_of(text)
-  if text == nil then return DEFAULT_TIMEOUT_S end
-  local seconds = #text <= 5 and text:find "^%d+$" and math.tointeger(tonumber(text))
+local function seconds_of(given)
+  if given == nil then return DEFAULT_TIMEOUT_S end
+  local seconds = #given <= 5 and given:find "^%d+$" and math.tointeger(tonumber(given))
   if not seconds or seconds < 1 or seconds > 86400 then
     session.misuse "--timeout takes a whole number of seconds from 1 to 86400"
   end

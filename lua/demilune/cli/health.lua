@@ -78,7 +78,10 @@ function health.engine(state)
   if not state.ok then return { running = false } end
   local engine_start = require "demilune.engine_start"
   local answer = engine_start.ask(require("demilune.state").engine_socket())
-  if not answer then return { running = false } end
+  if not answer then
+    local is_there = not engine_start.is_absent()
+    return { running = is_there, cause = is_there and "It does not answer; it may be busy." or nil }
+  end
   local is_ours = answer.protocol == engine_start.PROTOCOL
   return {
     running = true, version = answer.version, pid = answer.pid, sandboxes = answer.sandboxes,

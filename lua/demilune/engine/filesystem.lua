@@ -1,4 +1,8 @@
 --- filesystem.lua - filesystem.Filesystem of envd: ListDir, Stat, MakeDir, Remove.
+--
+-- All sandboxes share this process, and file names are the sandbox's to choose: so a listing is
+-- bounded in bytes as it will be sent, few large ones are made at a time, one a sandbox, and what
+-- they took is given back.
 local core = require "demilune.core"
 local faults = require "demilune.engine.faults"
 local input = require "demilune.engine.input"
@@ -8,6 +12,19 @@ local filesystem = {}
 
 local DEPTH_MAX = 64
 local LIMIT_MAX = 10000
+--- Entries of an answer, all together, in JSON.
+local ANSWER_MAX_BYTES = 3 * 1024 * 1024
+--- A listing of more entries is a large one.
+local SMALL_COUNT = 256
+local LARGE_MAX = 4
+local LARGE_WAIT_MS = 25000
+--- How long an agent may take for a large one; it may be hostile, and keeps a place.
+local LARGE_MS = 20000
+--- Where the names are too long for one reply of the agent, so much fewer are asked for.
+local FEWER = 8
+--- Of entries that are made in one go, so that others have their turn.
+local BURST_COUNT = 500
+local TRIM_AFTER_MS = 250
 
 local TYPES = {
   file = "FILE_TYPE_FILE", directory = "FILE_TYPE_DIRECTORY", symlink = "FILE_TYPE_SYMLINK",
@@ -33,19 +50,93 @@ local function show(entry)
   }
 end
 
---- ListDir. `limit` and `total` are ours.
+--- The large listings of this process.
+local large = { count = 0, by_sandbox = {}, changed = core.task.event(), is_trimming = false }
+
+local function enter(sandbox)
+  local end_ms = core.task.now_ms() + LARGE_WAIT_MS
+  while large.count >= LARGE_MAX or large.by_sandbox[sandbox] do
+    local left_ms = end_ms - core.task.now_ms()
+    if left_ms <= 0 then faults.raise "deadline_exceeded" end
+    large.changed:clear()
+    large.changed:wait(left_ms)
+  end
+  large.count = large.count + 1
+  large.by_sandbox[sandbox] = true
+end
+
+--- Gives memory back to the system soon: once for all answers of a moment, when they are sent.
+local function trim_soon()
+  if large.is_trimming then return end
+  large.is_trimming = true
+  core.task.spawn(function()
+    core.task.sleep(TRIM_AFTER_MS)
+    large.is_trimming = false
+    collectgarbage()
+    core.sys.trim()
+  end)
+end
+
+local function leave(sandbox)
+  large.count = large.count - 1
+  large.by_sandbox[sandbox] = nil
+  large.changed:set()
+  trim_soon()
+end
+
+--- As channel:list, within a time.
+local function ask(sandbox, dir, depth, limit, timeout_ms)
+  local asking = core.task.spawn(function()
+    return table.pack(sandbox.channel:list(dir, depth, limit))
+  end)
+  local ok, is_done, answer = pcall(asking.wait, asking, timeout_ms)
+  asking:cancel()
+  if not ok or is_done == false then error(ok and answer or is_done, 0) end
+  if not is_done then return nil, { code = "timeout" } end
+  return table.unpack(answer, 1, answer.n)
+end
+
+--- The entries of the agent: as many of `limit` as it can say in one reply.
+local function entries_of(sandbox, dir, depth, limit)
+  local end_ms = core.task.now_ms() + LARGE_MS
+  while true do
+    local entries, total = ask(sandbox, dir, depth, limit, math.max(0, end_ms - core.task.now_ms()))
+    if entries then return entries, total end
+    if total.code ~= "too_large" or limit == 1 then faults.raise_agent(total) end
+    limit = math.max(1, limit // FEWER)
+  end
+end
+
+--- The entries as they are sent: as many as there is room for.
+local function show_all(entries)
+  local shown, bytes = core.json.array {}, 0
+  for i, entry in ipairs(entries) do
+    local one = show(entry)
+    bytes = bytes + #core.json.encode(one) + 1
+    if bytes > ANSWER_MAX_BYTES then break end
+    shown[i] = one
+    if i % BURST_COUNT == 0 then core.task.sleep(0) end
+  end
+  return shown
+end
+
+--- ListDir. `limit` and `total` are ours; fewer entries than both means that they were too large.
 ---@param sandbox demilune.engine.Sandbox
 ---@param message table
 ---@return table
 function filesystem.list_dir(sandbox, message)
   local dir = path.need(message, "path")
-  local depth = input.number(message, "depth", 0, DEPTH_MAX, true) or 1
+  local depth = math.max(input.number(message, "depth", 0, DEPTH_MAX, true) or 1, 1)
   local limit = input.number(message, "limit", 1, LIMIT_MAX, true) or LIMIT_MAX
-  local entries, total = sandbox.channel:list(dir, math.max(depth, 1), limit)
-  if not entries then faults.raise_agent(total) end
-  local shown = core.json.array {}
-  for i, entry in ipairs(entries) do shown[i] = show(entry) end
-  return { entries = shown, total = total }
+  local is_large = limit > SMALL_COUNT
+  if is_large then enter(sandbox) end
+  local ok, result = pcall(function()
+    local entries, total = entries_of(sandbox, dir, depth, limit)
+    return { entries = show_all(entries), total = total }
+  end)
+  if is_large then leave(sandbox) end
+  if not ok then error(result, 0) end
+  return result
 end
 
 local function stat(sandbox, absolute)

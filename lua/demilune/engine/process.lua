@@ -185,6 +185,12 @@ end
 local function pid_of(sandbox, selector)
   if type(selector) == "number" then return selector end
   local found, err = sandbox.channel:processes()
+  if not found and err.code == "too_large" then
+    -- That many processes, or arguments so long. A connection knows the pid too, also of one that has ended.
+    local proc = open(sandbox, selector)
+    proc:detach()
+    return proc.pid
+  end
   if not found then faults.raise_agent(err, OF_PROCESS) end
   for _, entry in ipairs(found) do
     if entry.tag == selector then return entry.pid end

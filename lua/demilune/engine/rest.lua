@@ -56,7 +56,8 @@ local function show_detail(sandbox)
   local detail = show_listed(sandbox)
   detail.envdAccessToken, detail.domain = core.json.null, core.json.null
   detail.allowInternetAccess = false
-  detail.demilune = { workdir = WORKDIR, network = "none" }
+  -- Whoever may ask this socket may run commands in the sandbox, which see them.
+  detail.demilune = { workdir = WORKDIR, network = "none", env = sandbox.env }
   return detail
 end
 

@@ -1,5 +1,7 @@
 --- mcp/calls.lua - tools/list and tools/call, as all revisions share them.
+local connect = require "demilune.connect"
 local core = require "demilune.core"
+local errors = require "demilune.errors"
 
 local json = core.json
 local calls = {}
@@ -11,12 +13,8 @@ local function fail(message)
   error({ rpc_code = INVALID_PARAMS, message = message }, 0)
 end
 
---- Whether a decoded value is a JSON object; arrays carry a metatable.
----@param value any
----@return boolean
-function calls.is_object(value)
-  return type(value) == "table" and getmetatable(value) == nil
-end
+--- Progress has a `message` from this revision on.
+local PROGRESS_MESSAGE_SINCE = "2025-03-26"
 
 --- The page of `list` that a cursor names, and the cursor of the next. A cursor is opaque to clients: the sealed place.
 ---@param list table[]
@@ -52,11 +50,24 @@ local function log_call(request, tool, err, started_ms)
   })
 end
 
+--- A function that tells the request's client how far its call is; nil when it did not ask.
+local function progress_sender(request)
+  local token, call = request.token, request.call
+  if token == nil then return nil end
+  local has_message = request.revision >= PROGRESS_MESSAGE_SINCE
+  return function(count, message)
+    call:notify("notifications/progress", json.encode {
+      progressToken = token, progress = count, message = has_message and message or nil,
+    })
+  end
+end
+
 --- Runs tools/call and returns the CallToolResult as JSON text.
----@param request table  params, conversation, call, token
+---@param request table  params, conversation, call, token, revision
 ---@param has_structured boolean
+---@param meta? table  what the revision puts into a result's `_meta`
 ---@return string
-function calls.call(request, has_structured)
+function calls.call(request, has_structured, meta)
   local params, conversation = request.params, request.conversation
   local app = conversation.app
   if type(params.name) ~= "string" then fail "name must be a string" end
@@ -64,18 +75,18 @@ function calls.call(request, has_structured)
   if not tool then fail "there is no such tool" end
   local arguments = params.arguments
   if arguments == nil or arguments == json.null then arguments = {} end
-  if not calls.is_object(arguments) then fail "arguments must be an object" end
-  local token, call, started_ms = request.token, request.call, core.task.now_ms()
+  if not connect.is_object(arguments) then fail "arguments must be an object" end
+  local started_ms = core.task.now_ms()
   local result, err, partial = app:call(tool, arguments, {
     scope = conversation.scope, principal = conversation.principal, client = conversation.client,
     transport = conversation.transport, revision = request.revision,
-    send_progress = token ~= nil and function(count, message)
-      call:notify("notifications/progress", json.encode { progressToken = token, progress = count, message = message })
-    end or nil,
+    send_progress = progress_sender(request),
   })
+  local detail = err and errors.detail(err)
+  if detail then core.log.error(tool.name .. ": " .. detail) end
   log_call(request, tool, err, started_ms)
-  if err and err.category == "stopped" and call:is_cancelled() then return "{}" end
-  return app:encode_result(tool, result, err, partial, has_structured)
+  if err and err.category == "stopped" and request.call:is_cancelled() then return "{}" end
+  return app:encode_result(tool, result, err, partial, has_structured, meta)
 end
 
 return calls

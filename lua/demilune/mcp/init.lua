@@ -2,7 +2,7 @@
 --
 -- Up to 2025-11-25 a session begins with `initialize`; from 2026-07-28 on every request names its revision in `_meta`. Both
 -- may come over the same connection, in any order. What is wrong with a message itself was answered before, in C.
-local calls = require "demilune.mcp.calls"
+local connect = require "demilune.connect"
 local core = require "demilune.core"
 local legacy = require "demilune.mcp.v2025"
 local modern = require "demilune.mcp.v2026"
@@ -11,7 +11,6 @@ local json = core.json
 local mcp = {}
 
 --- JSON-RPC's and MCP's codes.
-mcp.INVALID_REQUEST = -32600
 mcp.METHOD_NOT_FOUND = -32601
 mcp.INVALID_PARAMS = -32602
 
@@ -51,7 +50,7 @@ end
 local function meta_of(params)
   local meta = params._meta
   if meta == nil then return {} end
-  if not calls.is_object(meta) then mcp.fail(mcp.INVALID_PARAMS, "_meta must be an object") end
+  if not connect.is_object(meta) then mcp.fail(mcp.INVALID_PARAMS, "_meta must be an object") end
   local token = meta.progressToken
   if math.type(token) == "float" then token = math.tointeger(token) or token end
   if token ~= nil and type(token) ~= "string" and math.type(token) ~= "integer" then

@@ -1,5 +1,6 @@
 --- mcp/v2025.lua - the revisions that begin with `initialize`: 2024-11-05 to 2025-11-25.
 local calls = require "demilune.mcp.calls"
+local connect = require "demilune.connect"
 local core = require "demilune.core"
 local instructions = require "demilune.mcp.instructions"
 
@@ -42,7 +43,7 @@ function v2025.methods.initialize(request)
   if conversation.revision then fail(INVALID_REQUEST, "the session is initialized already") end
   if type(params.protocolVersion) ~= "string" then fail(INVALID_PARAMS, "protocolVersion must be a string") end
   for _, name in ipairs { "capabilities", "clientInfo" } do
-    if params[name] ~= nil and not calls.is_object(params[name]) then
+    if params[name] ~= nil and not connect.is_object(params[name]) then
       fail(INVALID_PARAMS, name .. " must be an object")
     end
   end

@@ -1,5 +1,6 @@
 --- mcp/v2026.lua - revision 2026-07-28: no handshake, every request names its revision.
 local calls = require "demilune.mcp.calls"
+local connect = require "demilune.connect"
 local core = require "demilune.core"
 local instructions = require "demilune.mcp.instructions"
 
@@ -34,11 +35,11 @@ function v2026.check(request)
     })
   end
   local capabilities = meta[META .. "clientCapabilities"]
-  if not calls.is_object(capabilities) then
+  if not connect.is_object(capabilities) then
     fail(INVALID_PARAMS, "_meta." .. META .. "clientCapabilities must be an object")
   end
   local info = meta[META .. "clientInfo"]
-  if info ~= nil and not calls.is_object(info) then
+  if info ~= nil and not connect.is_object(info) then
     fail(INVALID_PARAMS, "_meta." .. META .. "clientInfo must be an object")
   end
   local level = meta[META .. "logLevel"]
@@ -51,10 +52,13 @@ end
 
 local SERVER_INFO = { name = "demilune", version = core.sys.version, title = "demilune sandboxes" }
 
+--- Every result says who answers.
+local RESULT_META = { [META .. "serverInfo"] = SERVER_INFO }
+
 --- A complete result: the discriminator, who answers, and `fields`.
 local function complete(fields)
   fields.resultType = "complete"
-  fields._meta = { [META .. "serverInfo"] = SERVER_INFO }
+  fields._meta = RESULT_META
   return json.encode(fields)
 end
 
@@ -72,11 +76,11 @@ v2026.methods["tools/list"] = function(request)
   return complete { tools = page, nextCursor = next_cursor, ttlMs = CACHE.ttlMs, cacheScope = CACHE.cacheScope }
 end
 
---- The shared result is JSON text already, and always an object with a content first.
+--- The shared result is JSON text already, and always an object with something in it.
 local CALL_HEAD = '{"resultType":"complete",'
 
 v2026.methods["tools/call"] = function(request)
-  return CALL_HEAD .. calls.call(request, true):sub(2)
+  return CALL_HEAD .. calls.call(request, true, RESULT_META):sub(2)
 end
 
 return v2026

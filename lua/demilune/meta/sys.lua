@@ -107,6 +107,9 @@ function sys.on_signal(name, fn) end
 ---@return demilune.Error? err
 function sys.kill(pid, name) end
 
+--- Gives memory that was freed back to the system; for after large work, since it takes milliseconds. Collect first.
+function sys.trim() end
+
 --- Waits for bytes, at most 65536; nil alone is the end. Errors: provider_timeout, and those of read(2). One task at
 --- a time; raises on a closed reader.
 ---@async

@@ -7,6 +7,7 @@ local connect = require "demilune.connect"
 local envd = require "demilune.envd"
 local errors = require "demilune.errors"
 local outcome = require "demilune.outcome"
+local text = require "demilune.text"
 
 local e2b = {}
 
@@ -45,14 +46,51 @@ local function send(self, opts)
   return res
 end
 
---- A data-plane request. What fails on the way may be the end of the sandbox: then that is what is raised.
+--- A streamed answer that has its place until it is closed; of one that is dropped, the collector gives it back.
+local Stream = {}
+Stream.__index = Stream
+
+function Stream:read(timeout_ms)
+  return self.res:read(timeout_ms)
+end
+
+function Stream:close()
+  self.res:close()
+  self.place:leave()
+end
+
+--- Gives the place back when a request is over, failed, or ends with its task.
+local Sending = {
+  __close = function(sending)
+    if sending.place then sending.place:leave() end
+  end,
+}
+
+local function take_place(places)
+  return places:enter() or errors.raise("quota_exceeded", {
+    message = "This server has too many requests at work in sandboxes; wait for some of them to end.",
+  })
+end
+
+--- Sends, in a place of its own; a stream takes the place along.
+local function send_in_place(self, opts)
+  local place = take_place(self.places)
+  local guard <close> = setmetatable({ place = place }, Sending)
+  local res = send(self, opts)
+  if not opts.stream then return res end
+  guard.place = nil
+  return setmetatable({ res = res, status = res.status, headers = res.headers, place = place }, Stream)
+end
+
+--- A data-plane request, in its place among all of this server. What fails on the way may be the end of the sandbox: then
+--- that is what is raised.
 ---@param ref table
 ---@param opts table
 ---@return table res
 function E2b:request(ref, opts)
   opts.headers["E2b-Sandbox-Id"] = ref.id
   opts.headers["E2b-Sandbox-Port"] = "49983"
-  local ok, res = pcall(send, self, opts)
+  local ok, res = pcall(send_in_place, self, opts)
   if ok then return res end
   if errors.is(res) and res.category == "connection_failed" then self:raise_if_gone(ref.id) end
   error(res, 0)
@@ -132,6 +170,17 @@ local function epoch_ms(iso)
   return ((days * 24 + tonumber(hour)) * 60 + tonumber(minute)) * 60000 + tonumber(second) * 1000 + ms
 end
 
+--- The variables of a sandbox as our engine tells them, nil where the service does not: those that a shell can export.
+local function envs_of(entry)
+  local ours = connect.is_object(entry.demilune) and entry.demilune.env
+  if not connect.is_object(ours) then return nil end
+  local envs = {}
+  for name, value in pairs(ours) do
+    if name:find "^[%a_][%w_]*$" and type(value) == "string" and not value:find("\0", 1, true) then envs[name] = value end
+  end
+  return envs
+end
+
 --- One sandbox of an answer as driver info. Raises `invalid_response`.
 ---@param entry any
 ---@return table info
@@ -148,6 +197,7 @@ function E2b:info_of(entry)
     ends_in_ms = ends and epoch_ms(ends) - now or nil, age_ms = started and now - epoch_ms(started) or nil,
     cpu_count = type(entry.cpuCount) == "number" and entry.cpuCount or nil, memory_mb = math.tointeger(entry.memoryMB),
     disk_size_mb = math.tointeger(entry.diskSizeMB), owner = text_or_nil(metadata.demilune_principal, 256),
+    envs = envs_of(entry),
   }
 end
 
@@ -202,15 +252,11 @@ function E2b:set_timeout(id, seconds)
   control(self, "POST", "/sandboxes/" .. id .. "/timeout", { timeout = seconds }, { [204] = true })
 end
 
-local function escape(text)
-  return (text:gsub("[^%w%-._~]", function(c) return ("%%%02X"):format(c:byte()) end))
-end
-
 --- The query of a listing. A metadata filter is decoded three times by the service, so it is encoded three times.
 local function list_query(opts, cursor)
   local query = "/v2/sandboxes?limit=" .. PAGE .. "&state=" .. (opts.status or "running%2Cpaused")
-  if opts.owner then query = query .. "&metadata=" .. escape("demilune_principal=" .. escape(escape(opts.owner))) end
-  if cursor then query = query .. "&nextToken=" .. escape(cursor) end
+  if opts.owner then query = query .. "&metadata=" .. text.escape("demilune_principal=" .. text.escape(text.escape(opts.owner))) end
+  if cursor then query = query .. "&nextToken=" .. text.escape(cursor) end
   return query
 end
 
@@ -239,10 +285,6 @@ end
 
 -- ---- data plane ----
 
-local function quote(value)
-  return "'" .. value:gsub("'", "'\\''") .. "'"
-end
-
 --- The command with the sandbox's variables exported before it: a login shell's profile may have set others. On a line
 --- of their own, since shells repeat a line with a syntax error.
 ---@param sandbox demilune.Sandbox
@@ -253,7 +295,7 @@ function E2b:with_envs(sandbox, command) -- luacheck: ignore 212/self
   for name in pairs(sandbox.envs) do names[#names + 1] = name end
   if #names == 0 then return command end
   table.sort(names)
-  for i, name in ipairs(names) do names[i] = name .. "=" .. quote(sandbox.envs[name]) end
+  for i, name in ipairs(names) do names[i] = name .. "=" .. text.quote(sandbox.envs[name]) end
   return "export " .. table.concat(names, " ") .. "\n" .. command
 end
 
@@ -314,10 +356,19 @@ end
 
 --- Starts a process that goes on by itself.
 ---@param sandbox demilune.Sandbox
----@param opts {argv: string[], cwd: string}
+---@param opts {argv: string[], cwd: string, tag?: string}
 ---@return integer pid
 function E2b:start_detached(sandbox, opts)
   return self:guard(sandbox, envd.start_detached, opts)
+end
+
+--- See envd.signal.
+---@param sandbox demilune.Sandbox
+---@param tag string
+---@param signal "SIGNAL_SIGTERM"|"SIGNAL_SIGKILL"
+---@return boolean
+function E2b:signal(sandbox, tag, signal)
+  return self:guard(sandbox, envd.signal, tag, signal)
 end
 
 --- See envd.open_read.

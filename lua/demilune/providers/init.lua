@@ -3,6 +3,7 @@
 -- A provider is what is configured; a driver is the code for a type of provider: a file in this folder that returns
 -- { new = function(config) -> provider }. A provider has:
 --
+--   output, places                  set by providers.new: limits of what is shown; who may send to sandboxes now
 --   id, config, workdir             the entry of the configuration; where relative paths start
 --   template_names(), network()     for descriptions: names; "none", "host" or "provider"
 --   has_network()                   whether any template has a network
@@ -21,11 +22,12 @@ local providers = {}
 --- Makes the provider of a configuration entry.
 ---@param entry table  {id, type, ...}
 ---@param output table  limits of the configuration
+---@param places demilune.Gate  of all requests to sandboxes of this server
 ---@return table
-function providers.new(entry, output)
+function providers.new(entry, output, places)
   local driver = require("demilune.providers." .. entry.type)
   local provider = driver.new(entry)
-  provider.output = output
+  provider.output, provider.places = output, places
   return provider
 end
 

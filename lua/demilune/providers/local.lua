@@ -90,6 +90,22 @@ local function default_template(self)
   return self:template_names()[1]
 end
 
+--- What the engine takes (engine/create.lua); no configuration names a template beyond it.
+local_driver.BOUNDS = { cpu = { 1, 4096 }, memory = { 16, 16 * 1024 * 1024 } }
+
+local function check_bounds(opts)
+  for _, name in ipairs { "cpu", "memory" } do
+    local least, most = table.unpack(local_driver.BOUNDS[name])
+    local value = opts[name]
+    if value and (value < least or value > most) then
+      local expected = ("integer from %d to %d"):format(least, most)
+      errors.raise("unsupported", {
+        field = name, expected = expected, message = ("%s must be an %s at this provider."):format(name, expected),
+      })
+    end
+  end
+end
+
 local function resolve_template(self, opts)
   local name = opts.template or default_template(self)
   local configured = self.config.templates[name]
@@ -121,6 +137,7 @@ end
 ---@return table info
 function Local:create(opts)
   if opts.region then errors.raise("unsupported", { field = "region" }) end
+  check_bounds(opts)
   local name, template = resolve_template(self, opts)
   self:ensure_engine()
   return self:post_creation({

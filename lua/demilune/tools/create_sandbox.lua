@@ -25,9 +25,13 @@ return {
   title = "Create a sandbox",
   order = 1,
   effect = "create",
-  description = "Create a fresh sandbox and make it the default. Not needed before run_command or run_code, which"
-    .. " create one by themselves; use it for another template, size, lifetime or environment. `timeout` is the"
-    .. " sandbox's lifetime in seconds; its files end with it.",
+  description = function(env)
+    return (env.has_default
+      and "Create a fresh sandbox and make it the default. Not needed before run_command or run_code, which create one by"
+        .. " themselves; use it for another template, size, lifetime or environment."
+      or "Create a fresh sandbox; pass its sandbox_id to the other tools.")
+      .. " `timeout` is the sandbox's lifetime in seconds; its files end with it."
+  end,
   input = function(env)
     return shape.input {
       template = { type = "string", bytes = 256, is_filled = true, description = "Configured: " .. env.template_names .. "." },

@@ -7,8 +7,10 @@ return {
   title = "Inspect a sandbox",
   order = 9,
   effect = "read",
-  description = "Look at one sandbox: template, status, when it ends, its size. Without sandbox_id: the default sandbox."
-    .. " Looking creates nothing and does not prolong its life.",
+  description = function(env)
+    return "Look at one sandbox: template, status, when it ends, its size. " .. shape.without_id(env)
+      .. "Looking creates nothing and does not prolong its life."
+  end,
   input = shape.input { sandbox_id = shape.sandbox_id() },
   output = shape.output(shape.METADATA),
   handler = function(call, args)

@@ -63,7 +63,7 @@ end
 
 --- The tools as configured: a list in order, and the same by name. Each entry has `definition` (what clients see, newest
 --- revision), `input` (for checking) and `handler`.
----@param env table  see app.lua: provider_ids, default_provider, templates, languages, has_network, annotations, output
+---@param env table  of the configuration, see `environment` in app.lua
 ---@return table[] list
 ---@return table<string, table> by_name
 function tools.build(env)

@@ -10,8 +10,10 @@ return {
   title = "End a sandbox",
   order = 7,
   effect = "destroy",
-  description = "End a sandbox now; its files and processes are gone. Without sandbox_id: the default sandbox. An unknown"
-    .. " or ended one is success with existed false. To let it end later use set_sandbox_timeout.",
+  description = function(env)
+    return "End a sandbox now; its files and processes are gone. " .. shape.without_id(env) .. "An unknown or ended one is"
+      .. " success with existed false. To let it end later use set_sandbox_timeout."
+  end,
   input = shape.input { sandbox_id = shape.sandbox_id() },
   output = shape.output { "success boolean", "sandbox_id string", "existed boolean" },
   handler = function(call, args)

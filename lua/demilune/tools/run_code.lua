@@ -10,16 +10,20 @@ return {
   effect = "execute",
   description = function(env)
     return "Run a program and return its output and the files it made. Each call is a new process: variables and imports"
-      .. " do not carry over, files do. `timeout` (seconds) is for this run only. For shell commands use run_command; over a"
-      .. " minute, start_background_task. Languages: " .. table.concat(env.languages, ", ")
-      .. ", where the sandbox has them."
+      .. " do not carry over, files do. " .. (env.has_default and "" or shape.starts(env)) .. "`timeout` (seconds) is for this run"
+      .. " only. For shell commands use run_command; over a minute, start_background_task."
   end,
-  input = shape.input({
-    code = shape.code(),
-    language = { type = "string", enum = interpreters.NAMES, default = "python" },
-    sandbox_id = shape.sandbox_id(),
-    timeout = shape.seconds(30),
-  }, { "code" }),
+  input = function(env)
+    return shape.input({
+      code = shape.code(),
+      language = {
+        type = "string", enum = env.languages, default = "python",
+        description = "If installed: " .. table.concat(env.languages, ", ") .. ".",
+      },
+      sandbox_id = shape.sandbox_id(),
+      timeout = shape.seconds(30),
+    }, { "code" })
+  end,
   output = shape.output(shape.acted {
     "result string|null",
     { "output_files", shape.output { "name string", "path string", "size integer", "mime string" } },
@@ -27,9 +31,7 @@ return {
   }),
   handler = function(call, args)
     local sandbox, created = call:use(args.sandbox_id, { creates = true, work_s = args.timeout })
-    local run, files = interpreters.run(call, sandbox, args.language, args.code, args.timeout)
-    local result = outcome.result(call, sandbox, run, created)
-    result.output_files = files
-    return result
+    local run, files, note = interpreters.run(call, sandbox, args.language, args.code, args.timeout)
+    return outcome.result(call, sandbox, run, created, { output_files = files, note = note })
   end,
 }

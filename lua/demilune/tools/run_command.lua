@@ -7,10 +7,12 @@ return {
   title = "Run a command",
   order = 3,
   effect = "execute",
-  description = "Run a shell command (bash where there is one) and wait for it. Each call is a new shell: cd and variables"
-    .. " do not carry over, files do. Starts a sandbox when there is none. `timeout` (seconds) stops this command, not the"
-    .. " sandbox; for servers and work over a minute use start_background_task. Long output is cut in the middle;"
-    .. " stdout_path has all of it.",
+  description = function(env)
+    return "Run a shell command (bash where there is one) and wait for it. Each call is a new shell: cd and variables do not"
+      .. " carry over, files do. " .. shape.starts(env) .. "`timeout` (seconds) stops this command, not the sandbox; for"
+      .. " servers and work over a minute use start_background_task. Long output is cut in the middle; stdout_path, unless"
+      .. " null, has it all."
+  end,
   input = shape.input({
     command = shape.code(), sandbox_id = shape.sandbox_id(), cwd = shape.path(), timeout = shape.seconds(50),
   }, { "command" }),

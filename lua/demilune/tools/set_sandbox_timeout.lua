@@ -6,9 +6,11 @@ return {
   title = "Set a sandbox's lifetime",
   order = 10,
   effect = "lifetime",
-  description = "Set how many seconds from now a sandbox lives, shorter or longer; later work in it renews by the same"
-    .. " amount. Without sandbox_id: the default sandbox. Not the timeout of a command: that is an argument of"
-    .. " run_command and run_code.",
+  description = function(env)
+    return "Set how many seconds from now a sandbox lives, shorter or longer; later work in it renews by the same amount. "
+      .. shape.without_id(env) .. "Not the timeout of a command: that is an argument of"
+      .. " run_command and run_code."
+  end,
   input = shape.input({ timeout = shape.seconds(), sandbox_id = shape.sandbox_id() }, { "timeout" }),
   output = shape.output { "success boolean", "sandbox_id string", "timeout integer" },
   handler = function(call, args)

@@ -93,6 +93,20 @@ function shape.with_note(output)
   return output
 end
 
+--- For descriptions: what a tool that works does without a sandbox_id.
+---@param env table  of tools.build
+---@return string
+function shape.starts(env)
+  return env.has_default and "Starts a sandbox when there is none. " or "Needs a sandbox_id. "
+end
+
+--- For descriptions: what a tool that looks does without a sandbox_id.
+---@param env table  of tools.build
+---@return string
+function shape.without_id(env)
+  return env.has_default and "Without sandbox_id: the default sandbox. " or "Needs a sandbox_id. "
+end
+
 --- The lines of a sandbox's metadata.
 shape.METADATA = {
   "sandbox_id string", "template string|null", "status string", "region string|null", "started_at string|null",

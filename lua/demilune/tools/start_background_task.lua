@@ -6,9 +6,11 @@ return {
   title = "Start a background task",
   order = 11,
   effect = "execute",
-  description = "Start a shell command and return at once with a task_id: for servers, builds and anything over a minute."
-    .. " Ask with get_background_task, stop with cancel_background_task. Ends after `timeout` seconds, or with its"
-    .. " sandbox, which is kept alive that long. Starts a sandbox when there is none.",
+  description = function(env)
+    return "Start a shell command and return at once with a task_id: for servers, builds and anything over a minute. Ask with"
+      .. " get_background_task, stop with cancel_background_task. " .. shape.starts(env) .. "Ends after `timeout`"
+      .. " seconds, or with its sandbox, which is kept alive that long."
+  end,
   input = shape.input({
     command = shape.code(), sandbox_id = shape.sandbox_id(), cwd = shape.path(), timeout = shape.seconds(3600),
   }, { "command" }),
