@@ -3,7 +3,7 @@
  *   pingpong COUNT SETUP LINE -- PROGRAM [ARGS…]
  *
  * SETUP holds the messages before the first answer that counts (lines; one answer is awaited for each that has an "id"),
- * LINE is then sent COUNT times, each after the answer to the one before. Prints one JSON object: first_ms (spawn to the
+ * LINE, in which ID_MARK stands for a fresh id, is then sent COUNT times, each after the answer to the one before. Prints one JSON object: first_ms (spawn to the
  * last answer of SETUP), p50_us, p99_us, rss_kb (after SETUP), rss_end_kb. */
 #include <errno.h>
 #include <signal.h>
@@ -19,6 +19,8 @@
 
 #define ANSWER_MAX_BYTES (8u << 20)
 #define COUNT_MAX 1000000
+#define ID_MARK "IDIDIDI" /* seven digits take its place */
+#define FIRST_ID 1000000L
 
 extern char **environ;
 
@@ -70,18 +72,19 @@ static void send_all(peer *p, const char *bytes, size_t len) {
   }
 }
 
-/* Whether a line answers a request, and is no notification or request of the program's own. */
-static bool is_answer(const char *line, size_t len) {
-  return memmem(line, len, "\"id\":", 5) && (memmem(line, len, "\"result\":", 9) || memmem(line, len, "\"params\":", 9));
+/* The number behind "id": in a line, or -1. */
+static long id_of(const char *line, size_t len) {
+  const char *at = memmem(line, len, "\"id\":", 5);
+  return at ? strtol(at + 5, NULL, 10) : -1;
 }
 
-/* Takes lines off the stream up to and with the next answer (the echo's answer is the request). */
-static void receive(peer *p) {
+/* Takes lines off the stream up to and with the answer to `id`; a request of the program's own is no answer. */
+static void receive(peer *p, long id) {
   for (;;) {
     char *end = memchr(p->buffer, '\n', p->len);
     if (end) {
       size_t used = (size_t)(end - p->buffer) + 1;
-      bool found = is_answer(p->buffer, used);
+      bool found = id_of(p->buffer, used) == id;
       memmove(p->buffer, end + 1, p->len - used);
       p->len -= used;
       if (found) return;
@@ -115,7 +118,8 @@ static void set_up(peer *p, char *setup) {
   for (char *line = strtok(setup, "\n"); line; line = strtok(NULL, "\n")) {
     send_all(p, line, strlen(line));
     send_all(p, "\n", 1);
-    if (strstr(line, "\"id\"")) receive(p);
+    long id = id_of(line, strlen(line));
+    if (id >= 0) receive(p, id);
   }
 }
 
@@ -132,15 +136,18 @@ int main(int argc, char **argv) {
   long rss = resident_kb(p.pid);
   double *times = calloc((size_t)count + 1, sizeof *times);
   if (!times) die("no memory");
-  size_t len = strlen(argv[3]);
-  char *line = malloc(len + 2);
+  char *mark = strstr(argv[3], ID_MARK);
+  if (!mark) die("LINE has no " ID_MARK);
+  char *line = malloc(strlen(argv[3]) + 2);
   if (!line) die("no memory");
-  memcpy(line, argv[3], len);
-  line[len++] = '\n';
+  size_t len = (size_t)sprintf(line, "%s\n", argv[3]);
   for (long i = 0; i < count; i++) {
+    char id[sizeof ID_MARK];
+    snprintf(id, sizeof id, "%07ld", FIRST_ID + i);
+    memcpy(line + (mark - argv[3]), id, sizeof ID_MARK - 1);
     double t = now_us();
     send_all(&p, line, len);
-    receive(&p);
+    receive(&p, FIRST_ID + i);
     times[i] = now_us() - t;
   }
   qsort(times, (size_t)count, sizeof *times, ascending);

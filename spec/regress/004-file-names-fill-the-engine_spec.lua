@@ -2,6 +2,9 @@
 --- Long names of control characters in one sandbox became hundreds of megabytes of JSON in the engine, which all sandboxes
 --- share, and kept it from serving the others for seconds.
 
+-- Under a sanitizer memory says nothing.
+local IS_MEASURED = require("spec.support.build").sanitize == ""
+
 local core = require "demilune.core"
 local support = require "spec.engine.support"
 
@@ -65,13 +68,15 @@ describe("listings of hostile names", function()
       local after_mb
       support.eventually(function()
         after_mb = resident_mb(engine.program.pid)
-        return after_mb < 24
+        return after_mb < 24 or not IS_MEASURED
       end)
       print(("note: engine among hostile names: slowest call beside it %d ms, peak %d MiB, after it %d MiB"):format(
         slowest_ms, peak_mb, after_mb))
       assert.is_true(slowest_ms < 1000, slowest_ms)
-      assert.is_true(peak_mb < 120, peak_mb)
-      assert.is_true(after_mb < 24, after_mb)
+      if IS_MEASURED then
+        assert.is_true(peak_mb < 120, peak_mb)
+        assert.is_true(after_mb < 24, after_mb)
+      end
       hostile:kill()
       other:kill()
     end)
