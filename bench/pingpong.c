@@ -3,8 +3,8 @@
  *   pingpong COUNT SETUP LINE -- PROGRAM [ARGS…]
  *
  * SETUP holds the messages before the first answer that counts (lines; one answer is awaited for each that has an "id"),
- * LINE, in which ID_MARK stands for a fresh id, is then sent COUNT times, each after the answer to the one before. Prints one JSON object: first_ms (spawn to the
- * last answer of SETUP), p50_us, p99_us, rss_kb (after SETUP), rss_end_kb. */
+ * LINE, in which ID_MARK stands for a fresh id, is then sent COUNT times, each after the answer to the one before. Prints
+ * one JSON object: first_ms (spawn to the last answer of SETUP), p50_us, p99_us, rss_kb (after SETUP), rss_end_kb. */
 #include <errno.h>
 #include <signal.h>
 #include <spawn.h>

@@ -6,6 +6,7 @@ local collector = require "demilune.collector"
 local connect = require "demilune.connect"
 local core = require "demilune.core"
 local errors = require "demilune.errors"
+local text = require "demilune.text"
 
 local envd = {}
 
@@ -61,8 +62,8 @@ local function raise_coded(row, body)
 end
 
 --- Raises what an error answer means.
-local function raise_status(status, text)
-  local body = connect.object(text) or {}
+local function raise_status(status, answer)
+  local body = connect.object(answer) or {}
   local row = ERROR_CODES[body.error_code]
   if row then raise_coded(row, body) end
   if status == 502 or status == 410 then errors.raise "sandbox_gone" end
@@ -134,9 +135,9 @@ local function each_event(res, deadline_ms, on_event)
   end
 end
 
-local function bytes_of(text)
-  if type(text) ~= "string" then return nil end
-  return text == "" and "" or core.crypto.unbase64(text) or errors.raise "invalid_response"
+local function bytes_of(encoded)
+  if type(encoded) ~= "string" then return nil end
+  return encoded == "" and "" or core.crypto.unbase64(encoded) or errors.raise "invalid_response"
 end
 
 local function raise_connect(err)
@@ -241,13 +242,9 @@ end
 
 -- ---- files ----
 
-local function escape(text)
-  return (text:gsub("[^%w%-._~/]", function(c) return ("%%%02X"):format(c:byte()) end))
-end
-
 --- The size that an answer names, in a header that must be there.
-local function size_of(text)
-  return math.tointeger(tonumber(text and text:match "%d+$")) or errors.raise "invalid_response"
+local function size_of(header)
+  return math.tointeger(tonumber(header and header:match "%d+$")) or errors.raise "invalid_response"
 end
 
 --- Files end before this, so that no sum of an offset and a length overflows.
@@ -264,7 +261,7 @@ local OFFSET_MAX = 1 << 53
 function envd.read(plane, ref, path, offset, length)
   offset = math.min(offset, OFFSET_MAX)
   local res = plane:request(ref, {
-    method = "GET", path = "/files?path=" .. escape(path),
+    method = "GET", path = "/files?path=" .. text.escape(path, "/"),
     headers = { Range = ("bytes=%d-%d"):format(offset, offset + length - 1) },
     timeout_ms = FILE_TIMEOUT_MS, max_body_bytes = math.max(length, ERROR_MAX_BYTES),
   })
@@ -300,12 +297,12 @@ end
 ---@return demilune.envd.Reader
 function envd.open_read(plane, ref, path)
   local res = plane:request(ref, {
-    method = "GET", path = "/files?path=" .. escape(path), headers = {}, timeout_ms = FILE_TIMEOUT_MS, stream = true,
+    method = "GET", path = "/files?path=" .. text.escape(path, "/"), headers = {}, timeout_ms = FILE_TIMEOUT_MS, stream = true,
   })
   if res.status ~= 200 then
-    local ok, text = pcall(read_error, res)
+    local ok, answer = pcall(read_error, res)
     res:close()
-    raise_status(res.status, ok and text or "")
+    raise_status(res.status, ok and answer or "")
   end
   local length = res.headers["content-length"]
   return setmetatable({ res = res, size = length and size_of(length) or 0, is_counted = not length }, Reader)
@@ -320,7 +317,7 @@ end
 ---@return integer size
 function envd.write(plane, ref, path, bytes, append_at)
   local res = plane:request(ref, {
-    method = "POST", path = "/files?path=" .. escape(path), body = bytes,
+    method = "POST", path = "/files?path=" .. text.escape(path, "/"), body = bytes,
     headers = { ["Content-Type"] = "application/octet-stream", ["X-Demilune-Append"] = append_at and tostring(append_at) or nil },
     timeout_ms = FILE_TIMEOUT_MS, max_body_bytes = ERROR_MAX_BYTES,
   })

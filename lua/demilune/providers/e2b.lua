@@ -7,6 +7,7 @@ local connect = require "demilune.connect"
 local envd = require "demilune.envd"
 local errors = require "demilune.errors"
 local outcome = require "demilune.outcome"
+local scratch = require "demilune.scratch"
 local text = require "demilune.text"
 
 local e2b = {}
@@ -17,7 +18,6 @@ local PAGE = 100
 local PAGES_MAX = 1000
 --- Longer commands go through a script file: execve takes 128 KiB an argument.
 local INLINE_COMMAND_BYTES = 96 * 1024
-local SCRIPT_DIR = "/tmp/.demilune/code/"
 
 ---@class demilune.E2b
 local E2b = {}
@@ -345,9 +345,8 @@ function E2b:run(sandbox, opts)
     if #command <= INLINE_COMMAND_BYTES then
       run = run_shell(self, sandbox, opts, { "-c", command })
     else
-      local path = SCRIPT_DIR .. core.crypto.id(16) .. ".sh"
-      self:write(sandbox, path, "rm -f " .. path .. "\n" .. command)
-      run = run_shell(self, sandbox, opts, { path })
+      local dir = scratch.write(sandbox, "code", "command.sh", 'rm -rf "${0%/*}"; ' .. command)
+      run = run_shell(self, sandbox, opts, { dir .. "/command.sh" })
     end
   end
   run.timeout_s = opts.timeout_s
