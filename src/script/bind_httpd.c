@@ -95,12 +95,6 @@ static int push_gone(lua_State *L, void *ud) {
   return dml_push_error(L, DML_CONNECTION_FAILED);
 }
 
-static int push_true(lua_State *L, void *ud) {
-  (void)ud;
-  lua_pushboolean(L, 1);
-  return 1;
-}
-
 /* What read gives, when it need not wait. */
 static int push_body(lua_State *L, void *ud) {
   request *r = ud;
@@ -122,7 +116,7 @@ static void on_readable(void *ud) {
 
 static void on_writable(void *ud) {
   request *r = ud;
-  if (r->is_writing) wake(r, push_true);
+  if (r->is_writing) wake(r, dml_push_true);
 }
 
 /* A handler that has answered may go on without its client. */
@@ -251,7 +245,7 @@ static int l_read_all(lua_State *L) {
 static int push_answer_result(lua_State *L, dml_status status) {
   if (status == DML_CONFLICT) return luaL_error(L, "the request is answered already, or its answer is not started");
   if (status == DML_INVALID_ARGUMENT) return luaL_error(L, "the status or a header is not valid HTTP");
-  return status == DML_OK ? push_true(L, NULL) : dml_push_error(L, status);
+  return status == DML_OK ? dml_push_true(L, NULL) : dml_push_error(L, status);
 }
 
 static dml_status read_headers(lua_State *L, request *r) {

@@ -208,26 +208,13 @@ static void free_waiter(waiter *w) {
 
 static void drop_waiter(void *ud) { free_waiter(ud); }
 
-static int push_true(lua_State *L, void *ud) {
-  (void)ud;
-  lua_pushboolean(L, 1);
-  return 1;
-}
-
-static int push_timeout(lua_State *L, void *ud) {
-  (void)ud;
-  lua_pushnil(L);
-  lua_pushliteral(L, "timeout");
-  return 2;
-}
-
 static void wake(waiter *w, dml_wait_push push) {
   dml_wait *wait = w->wait;
   free_waiter(w);
   dml_wait_wake(wait, push, NULL);
 }
 
-static void on_timer(uv_timer_t *timer) { wake(timer->data, push_timeout); }
+static void on_timer(uv_timer_t *timer) { wake(timer->data, dml_push_timeout); }
 
 /* Tasks that wake here may release the box, but not collect it: whoever waits has it on its stack. The list is taken
  * first, so that a task which waits again is not woken twice. */
@@ -238,7 +225,7 @@ static void on_ended(dml_box *ended, void *ud) {
   if (!list) return;
   b->waiters = NULL;
   list->back = &list;
-  while (list) wake(list, push_true);
+  while (list) wake(list, dml_push_true);
 }
 
 static int start_waiting(lua_State *L, box *b, double timeout_ms) {

@@ -39,13 +39,6 @@ static int push_end(lua_State *co, void *ud) {
   return 1;
 }
 
-static int push_timeout(lua_State *co, void *ud) {
-  (void)ud;
-  lua_pushnil(co);
-  lua_pushliteral(co, "timeout");
-  return 2;
-}
-
 static void wake(process_face *face, dml_wait_push push) {
   dml_wait *wait = face->wait;
   face->wait = NULL;
@@ -62,7 +55,7 @@ static void on_exit_of(dml_process *process, int code, int signal, void *ud) {
   wake(face, push_end);
 }
 
-static void on_timeout(uv_timer_t *timer) { wake(timer->data, push_timeout); }
+static void on_timeout(uv_timer_t *timer) { wake(timer->data, dml_push_timeout); }
 
 static void drop_wait(void *ud) {
   process_face *face = ud;

@@ -39,19 +39,6 @@ static void free_waiter(waiter *w) {
 
 static void drop_waiter(void *ud) { free_waiter(ud); }
 
-static int push_true(lua_State *co, void *ud) {
-  (void)ud;
-  lua_pushboolean(co, 1);
-  return 1;
-}
-
-static int push_timeout(lua_State *co, void *ud) {
-  (void)ud;
-  lua_pushnil(co);
-  lua_pushliteral(co, "timeout");
-  return 2;
-}
-
 static void wake(waiter *w, dml_wait_push push) {
   dml_wait *wait = w->wait;
   free_waiter(w);
@@ -60,7 +47,7 @@ static void wake(waiter *w, dml_wait_push push) {
 
 static void on_timer(uv_timer_t *timer) {
   waiter *w = timer->data;
-  wake(w, w->event ? push_timeout : push_true);
+  wake(w, w->event ? dml_push_timeout : dml_push_true);
 }
 
 /* Makes a waiter and yields; `timeout_ms` < 0: none. [-0, +0] */
@@ -127,7 +114,7 @@ static event *check_event(lua_State *L) { return luaL_checkudata(L, 1, EVENT_T);
 static int l_set(lua_State *L) {
   event *e = check_event(L);
   e->is_set = true;
-  while (e->waiters) wake(e->waiters, push_true);
+  while (e->waiters) wake(e->waiters, dml_push_true);
   return 0;
 }
 

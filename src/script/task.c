@@ -363,6 +363,19 @@ dml_wait *dml_wait_new(lua_State *L, dml_wait_drop drop, void *ud) {
   return &task->wait;
 }
 
+int dml_push_true(lua_State *co, void *ud) {
+  (void)ud;
+  lua_pushboolean(co, 1);
+  return 1;
+}
+
+int dml_push_timeout(lua_State *co, void *ud) {
+  (void)ud;
+  lua_pushnil(co);
+  lua_pushliteral(co, "timeout");
+  return 2;
+}
+
 void dml_wait_bind(dml_wait *wait, dml_wait_drop drop, void *ud) {
   wait->drop = drop;
   wait->ud = ud;
@@ -492,18 +505,11 @@ static void drop_joiner(void *ud) {
   free_joiner(j);
 }
 
-static int push_timeout(lua_State *co, void *ud) {
-  (void)ud;
-  lua_pushnil(co);
-  lua_pushliteral(co, "timeout");
-  return 2;
-}
-
 static void on_join_timeout(uv_timer_t *timer) {
   joiner *j = timer->data;
   dml_wait *wait = j->wait;
   drop_joiner(j);
-  dml_wait_wake(wait, push_timeout, NULL);
+  dml_wait_wake(wait, dml_push_timeout, NULL);
 }
 
 static joiner *joiner_new(dml_task *target, bool has_timeout) {

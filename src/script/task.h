@@ -86,6 +86,10 @@ void dml_wait_wake(dml_wait *wait, dml_wait_push push, void *ud);
  * ago. Below 0 is 0; more than a year, infinity too, is a year. */
 void dml_timer_start(uv_timer_t *timer, uv_timer_cb cb, lua_Number timeout_ms);
 
+/* Two results that many waits end with: true; and nil, "timeout". Each is a dml_wait_push that needs no `ud`. */
+int dml_push_true(lua_State *co, void *ud);
+int dml_push_timeout(lua_State *co, void *ud);
+
 /* nil, {category, message, retryable} with the metatable of errors. [-0, +2] */
 int dml_push_error(lua_State *L, dml_status status);
 /* Pushes a raised value as text for the log, whatever it is, and returns the text. Never raises, but without memory.
