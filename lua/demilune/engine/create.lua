@@ -58,7 +58,8 @@ local function read_template(template)
     pids = input.number(template, "pids", 1, PIDS_MAX, true),
   }
   local musts = {}
-  for _, field in ipairs { "memory", "cpu", "pids" } do
+  -- Not pids: where no group bounds them, RLIMIT_NPROC of the sandbox's own user namespace does.
+  for _, field in ipairs { "memory", "cpu" } do
     if input.flag(explicit, field) then musts[#musts + 1] = field end
   end
   return limits, env, musts
