@@ -303,8 +303,11 @@ function Scope:renew(sandbox, work_s)
   local policy_ms = (sandbox.is_owned and sandbox.policy_s or USED_KEEP_S) * 1000
   local enough_ms = sandbox.is_owned and policy_ms / 2 or policy_ms
   if left_ms > enough_ms and left_ms >= work_ms then return true end
-  local grant_s = math.ceil(math.min(math.max(policy_ms, work_ms, left_ms) / 1000, room_s(sandbox, now)))
-  if grant_s < 1 or grant_s * 1000 <= left_ms then return left_ms >= work_ms end
+  local room = room_s(sandbox, now)
+  local grant_s = math.ceil(math.min(math.max(policy_ms, work_ms, left_ms) / 1000, room))
+  local gain_ms = grant_s * 1000 - left_ms
+  -- At the longest lifetime what is left to gain is only the rounding to whole seconds.
+  if grant_s < 1 or gain_ms <= 0 or (grant_s == room and gain_ms < 1000) then return left_ms >= work_ms end
   local ok, err = pcall(sandbox.provider.set_timeout, sandbox.provider, sandbox.id, grant_s)
   if ok and not self.is_closed then
     sandbox.ends_ms = now + grant_s * 1000
