@@ -16,10 +16,10 @@ int dml_open_sys(lua_State *L);       /* bind_sys.c: options, environment, signa
 int dml_open_process(lua_State *L);   /* bind_process.c: children */
 int dml_open_stdio(lua_State *L);     /* bind_stdio.c: MCP over stdin and stdout */
 int dml_open_status(lua_State *L);    /* error.c: the table of failures */
-__attribute__((weak)) int dml_open_http(lua_State *L);      /* bind_http.c: HTTP client */
-__attribute__((weak)) int dml_open_httpd(lua_State *L);     /* bind_httpd.c: HTTP server */
-__attribute__((weak)) int dml_open_agent(lua_State *L);     /* bind_agent.c: channel to the in-sandbox agent */
-__attribute__((weak)) int dml_open_isolation(lua_State *L); /* bind_isolation.c: local sandboxes */
+int dml_open_http(lua_State *L);      /* bind_http.c: HTTP client */
+int dml_open_httpd(lua_State *L);     /* bind_httpd.c: HTTP server */
+int dml_open_agent(lua_State *L);     /* bind_agent.c: channel to the in-sandbox agent */
+int dml_open_isolation(lua_State *L); /* bind_isolation.c: local sandboxes */
 
 /* Adds sleep, event and now_ms to the module table on top. [-0, +0] */
 void dml_open_time(lua_State *L);

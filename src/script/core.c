@@ -97,7 +97,6 @@ DML_EXPORT int luaopen_demilune_core(lua_State *L) {
   size_t count = sizeof MODULES / sizeof *MODULES;
   lua_createtable(L, 0, (int)count);
   for (size_t i = 0; i < count; i++) {
-    if (!MODULES[i].open) continue;
     MODULES[i].open(L);
     lua_setfield(L, -2, MODULES[i].name);
   }
