@@ -92,7 +92,7 @@ end)
 
 -- Each: what the agent says, what is asked of it first.
 local LIES = {
-  { "another version", frame("HELLO", 0, { { "VERSION", 2 } }), silent = true },
+  { "another version", frame("HELLO", 0, { { "VERSION", 1 } }), silent = true },
   { "a version twice", wire.HELLO },
   { "anything before its version", frame("DONE", 1), silent = true },
   { "a length over the limit", "\255\255\255\255" .. ("\0"):rep(8) },

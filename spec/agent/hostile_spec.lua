@@ -64,7 +64,7 @@ local SLEEP = frame("START", 1, { { "CMD", "sleep" }, { "ARG", "60" }, { "STDIN"
 describe("the agent", function()
   ends("a length over the limit", "\255\255\255\255" .. ("\0"):rep(8))
   ends("reserved bits", ("<I4BBI2I4"):pack(0, 8, 0, 256, 1))
-  ends("a type that is none", frame(12, 1))
+  ends("a type that is none", frame(14, 1))
   ends("a frame of its own", frame("DONE", 1))
   ends("flags on a request", frame("STAT", 1, { { "PATH", "/" } }, 1))
   ends("a request on stream zero", frame("STAT", 0, { { "PATH", "/" } }))
@@ -74,6 +74,8 @@ describe("the agent", function()
   ends("a start over two megabytes", frame("START_PART", 1, ("x"):rep(262144)):rep(9))
   ends("data beyond the window", SLEEP .. frame("DATA", 1, ("x"):rep(65536)):rep(20))
   ends("credit beyond the window", SLEEP .. frame("CREDIT", 1, "\1\0\0\0"))
+  ends("data for a watcher", frame("WATCH", 1, { { "PATH", "/" } }) .. frame("DATA", 1, "x"))
+  ends("the end of a watcher's input", frame("WATCH", 1, { { "PATH", "/" } }) .. frame("END", 1))
   ends("data for a reader", frame("READ", 1, { { "PATH", "/etc/passwd" } }) .. frame("DATA", 1, "x"))
 
   it("ends with its channel in the middle of a frame", with_raw(function(raw)
@@ -87,7 +89,9 @@ describe("the agent", function()
       frame("SIGNAL", 6, { { "PID", 1 }, { "SIGNO", 99 } }), frame("CONNECT", 7),
       frame("READ", 8, { { "PATH", "/" }, { "OFFSET", -1 } }),
       frame("START", 9, { { "CMD", "true" }, { "STREAM", 1 }, { "LIVE", 5 }, { "TAIL", 5 }, { "SPOOL_AT", 11 } }),
-      frame("STAT", 10, { { "PATH", ("x"):rep(5000) } }) }
+      frame("STAT", 10, { { "PATH", ("x"):rep(5000) } }), frame("MOVE", 11, { { "PATH", "/x" } }),
+      frame("MOVE", 12, { { "PATH", "/x" }, { "TO", "" } }), frame("WATCH", 13), frame("WATCH", 14, { { "RECURSIVE", 1 } }),
+      frame("WATCH", 15, { { "PATH", "/" }, { "RECURSIVE", -1 } }) }
     say(raw, table.concat(bad))
     local expected = {}
     for i = 1, #bad do expected[i] = frame("ERROR", i, { { "CODE", 7 } }) end
@@ -128,6 +132,8 @@ describe("random frames to the agent", function()
       with_id("SIGNAL", { { "PID", 2 }, { "SIGNO", 15 } }),
       with_id("PROCESSES"),
       with_id("WRITE", { { "PATH", place .. "/b" }, { "APPEND_AT", 0 } }),
+      with_id("WATCH", { { "PATH", place }, { "RECURSIVE", 1 } }),
+      with_id("MOVE", { { "PATH", place .. "/a" }, { "TO", place .. "/d/e/f" } }),
       frame("DATA", 5, "some bytes"), frame("DATA", 1, "input\n"), frame("END", 5), frame("END", 1), frame("DROP", 3),
       frame("CREDIT", 1, "\0\0\0\0"), frame("START_PART", 20, "\2"), frame("START", 20, { { "CMD", "/bin/true" } }),
     }

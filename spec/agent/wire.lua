@@ -5,8 +5,8 @@ local wire = {}
 ---@type table<string, integer>
 wire.types = {
   START_PART = 1, START = 2, CONNECT = 3, SIGNAL = 4, PROCESSES = 5, READ = 6, WRITE = 7, STAT = 8, LIST = 9,
-  MKDIR = 10, REMOVE = 11, END = 16, DROP = 17, DATA = 24, CREDIT = 25, HELLO = 32, STARTED = 33, LINE = 34, TAIL = 35,
-  OUTPUT = 36, EXIT = 37, OPENED = 38, ENTRY = 39, DONE = 40, ERROR = 41,
+  MKDIR = 10, REMOVE = 11, MOVE = 12, WATCH = 13, END = 16, DROP = 17, DATA = 24, CREDIT = 25,
+  HELLO = 32, STARTED = 33, LINE = 34, TAIL = 35, OUTPUT = 36, EXIT = 37, OPENED = 38, ENTRY = 39, DONE = 40, ERROR = 41,
 }
 
 ---@type table<string, integer>
@@ -14,7 +14,7 @@ wire.tags = {
   VERSION = 1, CMD = 2, ARG = 3, ENV = 4, CWD = 5, TAG = 6, TIMEOUT_MS = 7, STDIN = 8, PROGRESS = 9, LIVE = 10,
   TAIL = 11, SPOOL_AT = 12, STREAM = 13, PID = 14, SIGNO = 15, PATH = 16, OFFSET = 17, LENGTH = 18, APPEND_AT = 19,
   DEPTH = 20, LIMIT = 21, TOTAL = 22, CODE = 23, TIMED_OUT = 24, NAME = 25, TYPE = 26, SIZE = 27, MODE = 28,
-  MTIME_MS = 29, OWNER = 30, GROUP = 31, TARGET = 32, WHICH = 33,
+  MTIME_MS = 29, OWNER = 30, GROUP = 31, TARGET = 32, WHICH = 33, TO = 34, RECURSIVE = 35, EVENT = 36,
 }
 
 --- { { "PID", 7 }, { "PATH", "/x" }, … } as bytes: integers of 8 bytes, text with its NUL.
@@ -41,7 +41,7 @@ function wire.frame(kind, stream, payload, flags)
   return ("<I4BBI2I4"):pack(#payload, wire.types[kind] or kind, flags or 0, 0, stream) .. payload
 end
 
-wire.HELLO = wire.frame("HELLO", 0, { { "VERSION", 1 } })
+wire.HELLO = wire.frame("HELLO", 0, { { "VERSION", 2 } })
 
 ---@class spec.agent.Random
 ---@field state integer

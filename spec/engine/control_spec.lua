@@ -18,6 +18,8 @@ describe("the control plane of the engine", function()
   it("says what it is", within(function()
     local status, body = engine:call("GET", "/demilune")
     assert.are.equal(200, status)
+    assert.truthy(body.pause == "freezer" or body.pause == "signals")
+    body.pause = nil
     assert.are.same({ version = core.sys.version, protocol = 1, sandboxes = 0, pid = engine.program.pid }, body)
   end))
 
@@ -96,7 +98,20 @@ describe("the control plane of the engine", function()
     assert.are.same({ ids[2] }, { one[1].sandboxID })
     local _, paused = engine:call("GET", "/v2/sandboxes?state=paused")
     assert.are.same({}, paused)
-    for _, query in ipairs { "limit=0", "limit=101", "limit=x", "nextToken=a", "state=odd", "metadata=%25zz", "order=asc" } do
+    local _, oldest, oldest_res = engine:call("GET", "/v2/sandboxes?order=asc&limit=2")
+    assert.are.same({ ids[3], ids[2] }, { oldest[1].sandboxID, oldest[2].sandboxID })
+    local _, rest = engine:call("GET", "/v2/sandboxes?order=asc&limit=2&nextToken=" .. oldest_res.headers["x-next-token"])
+    assert.are.same({ ids[1] }, { rest[1].sandboxID })
+    local _, later = engine:call("GET", "/v2/sandboxes?startedAfter=" .. first[1].startedAt:gsub(":", "%%3A"))
+    assert.are.equal(ids[1], later[1].sandboxID)
+    assert.is_true(#later < 3)
+    local _, of_base = engine:call("GET", "/v2/sandboxes?template=base&state=running")
+    assert.are.equal(3, #of_base)
+    assert.are.same({}, (select(2, engine:call("GET", "/v2/sandboxes?template=other"))))
+    local _, running = engine:call("GET", "/sandboxes?metadata=n%3D2")
+    assert.are.same({ ids[2] }, { running[1].sandboxID })
+    for _, query in ipairs { "limit=0", "limit=101", "limit=x", "nextToken=a", "state=odd", "metadata=%25zz", "order=up",
+      "startedAfter=yesterday", "templateID=base" } do
       assert.are.equal(400, (engine:call("GET", "/v2/sandboxes?" .. query)), query)
     end
     for _, id in ipairs(ids) do engine:call("DELETE", "/sandboxes/" .. id) end
@@ -138,9 +153,14 @@ describe("the control plane of the engine", function()
       assert.are.equal(400, (engine:call("POST", path .. "/timeout", { timeout = timeout })), tostring(timeout))
     end
     assert.are.equal(404, (engine:call("POST", "/sandboxes/iaaaaaaaaaaaaaaaaaaa/timeout", { timeout = 5 })))
-    for _, call in ipairs { "pause", "resume", "snapshots", "fork" } do
-      local refused, fault = engine:call("POST", path .. "/" .. call, {})
-      assert.are.same({ 400, "unsupported" }, { refused, fault.error_code })
+    local UNSUPPORTED = {
+      { "POST", path .. "/snapshots" }, { "POST", path .. "/fork" }, { "PUT", path .. "/network" },
+      { "GET", path .. "/logs" }, { "GET", "/v2" .. path .. "/logs" }, { "GET", "/snapshots" },
+      { "GET", "/templates/aliases/base" }, { "POST", "/v3/templates" }, { "GET", "/volumes" }, { "GET", "/secrets" },
+    }
+    for _, call in ipairs(UNSUPPORTED) do
+      local refused, fault = engine:call(call[1], call[2], call[1] ~= "GET" and {} or nil)
+      assert.are.same({ 400, "unsupported" }, { refused, fault.error_code }, call[2])
     end
     sandbox:kill()
   end))
@@ -243,7 +263,9 @@ describe("the control plane of the engine", function()
     { "POST", "/sandboxes", '{"templateID":7}', 400, "templateID" },
     { "POST", "/sandboxes", '{"templateID":"a\\u0000b"}', 400, "templateID" },
     { "POST", "/sandboxes", '{"templateID":"other"}', 404, "templateID" },
-    { "POST", "/sandboxes", '{"templateID":"base","autoPause":true}', 400, "autoPause" },
+    { "POST", "/sandboxes", '{"templateID":"base","autoPause":1}', 400, "autoPause" },
+    { "POST", "/sandboxes", '{"templateID":"base","autoResume":true}', 400, "autoResume" },
+    { "POST", "/sandboxes", '{"templateID":"base","autoPauseMemory":false}', 400, "autoPauseMemory" },
     { "POST", "/sandboxes", '{"templateID":"base","allow_internet_access":true}', 400, "allow_internet_access" },
     { "POST", "/sandboxes", '{"templateID":"base","network":{"allowOut":["8.8.8.8"]}}', 400, "network" },
     { "POST", "/sandboxes", '{"templateID":"base","volumeMounts":[{}]}', 400, "volumeMounts" },
@@ -262,7 +284,8 @@ describe("the control plane of the engine", function()
     { "POST", "/sandboxes", '{"templateID":"t","demilune":{"template":{"pids":-1}}}', 400, "pids" },
     { "POST", "/sandboxes", '{"templateID":"t","demilune":{"template":{"explicit":{"cpu":1}}}}', 400, "cpu" },
     { "GET", "/", nil, 404 },
-    { "GET", "/sandboxes", nil, 405 },
+    { "PUT", "/sandboxes", nil, 405 },
+    { "GET", "/sandboxes/metrics", nil, 400, "sandbox_ids" },
     { "PUT", "/demilune", nil, 405 },
     { "GET", "/demilune/nothing", nil, 404 },
     { "GET", "/sandboxes/{id}", nil, 404 },

@@ -2,13 +2,14 @@
 
 local core = require "demilune.core"
 local errors = require "demilune.errors"
+local expiry = require "demilune.engine.expiry"
 local sandboxes = require "demilune.engine.sandboxes"
 local support = require "spec.engine.support"
 
 local task = core.task
 
 --- Frames of src/base/frame.h: length, type, flags, zero, stream; a field is tag, length, bytes.
-local HELLO = string.pack("<I4BBI2I4", 13, 32, 0, 0, 0) .. string.pack("<BI4i8", 1, 8, 1)
+local HELLO = string.pack("<I4BBI2I4", 13, 32, 0, 0, 0) .. string.pack("<BI4i8", 1, 8, 2)
 
 describe("demilune.engine.sandboxes", function()
   local boxes, refusal, greeting, all
@@ -85,7 +86,7 @@ describe("demilune.engine.sandboxes", function()
       assert.is_true(task.now_ms() - before_ms >= 35)
       greeting = "no frame at all, but long enough to be looked at"
       assert.are.equal("local_isolation_unavailable", failure_of())
-      greeting = HELLO:gsub("\1\0\0\0\0\0\0\0$", "\99\0\0\0\0\0\0\0")
+      greeting = HELLO:gsub("\2\0\0\0\0\0\0\0$", "\99\0\0\0\0\0\0\0")
       assert.are.equal("local_isolation_unavailable", failure_of())
       greeting = nil
       local handle = task.spawn(failure_of)
@@ -148,7 +149,7 @@ describe("demilune.engine.sandboxes", function()
 
   it("ends each at its own time, also after its time was changed", function()
     support.run(function()
-      local watcher = task.spawn(all.watch_expiry, all)
+      local watcher = task.spawn(expiry.watch, all)
       local short, long, changed = all:create(spec()), all:create(spec()), all:create(spec())
       all:set_timeout(short, 0.03)
       all:set_timeout(changed, 0.03)

@@ -72,6 +72,40 @@ function support.start(options)
   return self
 end
 
+--- A key as E2B's SDK takes it.
+support.KEY = "e2b_" .. ("0123456789"):rep(4)
+
+--- Writes a private file.
+---@param path string
+---@param text string
+---@param mode? string  octal
+function support.write_key(path, text, mode)
+  local file = assert(io.open(path, "wb"))
+  file:write(text)
+  file:close()
+  assert(os_calls.chmod(path, tonumber(mode or "600", 8)))
+end
+
+--- Starts an engine that listens on TCP as well: the engine over its unix socket, and over TCP.
+---@param options? { args?: string[], listen?: string }
+---@return spec.engine.Engine here
+---@return spec.engine.Engine public
+function support.start_public(options)
+  options = options or {}
+  local home = demilune.home()
+  support.write_key(home .. "/key", support.KEY .. "\n")
+  local args = { "--listen", options.listen or "127.0.0.1:0", "--key-file", home .. "/key" }
+  for _, word in ipairs(options.args or {}) do args[#args + 1] = word end
+  local here = support.start { home = home, args = args }
+  local url
+  local end_ms = core.task.now_ms() + 5000
+  while not url and core.task.now_ms() < end_ms do
+    here.program:pump(50)
+    url = here.program.stdout:match "^demilune engine listens on (http://%S+:%d+)\n$"
+  end
+  return here, setmetatable({ program = here.program, home = home, url = assert(url), key = support.KEY }, Engine)
+end
+
 --- Ends it (SIGTERM) and removes its home. Returns how it ended.
 ---@param keeps_home? boolean
 function Engine:stop(keeps_home)
@@ -97,14 +131,20 @@ function support.stop_all()
   for engine in pairs(running) do engine:stop(true) end
 end
 
---- A request; res or nil, err. `options`: headers, body, stream, timeout_ms.
+--- A request; res or nil, err. `options`: headers, body, stream, timeout_ms; over TCP the key goes along, unless
+--- is_stranger.
 ---@param method string
 ---@param path string
 ---@param options? table
 function Engine:request(method, path, options)
   options = options or {}
+  local headers = options.headers
+  if self.key and not options.is_stranger then
+    headers = { ["X-API-KEY"] = self.key }
+    for name, value in pairs(options.headers or {}) do headers[name] = value end
+  end
   return core.http.request {
-    method = method, url = "http://localhost" .. path, unix_socket = self.socket, headers = options.headers,
+    method = method, url = (self.url or "http://localhost") .. path, unix_socket = self.socket, headers = headers,
     body = options.body, timeout_ms = options.timeout_ms or TIMEOUT_MS, stream = options.stream,
     max_body_bytes = not options.stream and (options.max_body_bytes or 1 << 30) or nil,
   }
@@ -151,6 +191,8 @@ end
 ---@param more? table
 function Sandbox:headers(more)
   local headers = { ["E2b-Sandbox-Id"] = self.id, ["E2b-Sandbox-Port"] = "49983", ["Connect-Protocol-Version"] = "1" }
+  local token = self.created.envdAccessToken
+  if type(token) == "string" then headers["X-Access-Token"] = token end
   for name, value in pairs(more or {}) do headers[name] = value end
   return headers
 end
@@ -164,6 +206,7 @@ function Sandbox:request(method, path, options)
   local copy = {}
   for key, value in pairs(options) do copy[key] = value end
   copy.headers = self:headers(options.headers)
+  copy.is_stranger = true -- the data plane wants a token, no key
   return self.engine:request(method, path, copy)
 end
 

@@ -65,6 +65,8 @@ struct dml_agent {
   uint8_t *start_bytes;
   size_t start_len;
   dml_spool_set spools;
+  size_t watcher_count;
+  size_t folder_count; /* of all watchers */
   dml_owner_cache user, group;
   unsigned name_counter; /* makes names of temporary and spool files differ */
   dml_rlimit rlimits[DML_AGENT_RLIMITS_MAX];

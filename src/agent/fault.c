@@ -21,6 +21,7 @@ dml_fault dml_fault_from_errno(int err) {
   case ENODEV:
   case ESPIPE:
   case EOPNOTSUPP: return DML_FAULT_UNSUPPORTED;
+  case EXDEV: return DML_FAULT_CROSS_DEVICE;
   case ENOTEMPTY: return DML_FAULT_CONFLICT;
   case E2BIG:
   case EFBIG:

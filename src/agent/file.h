@@ -11,6 +11,11 @@
 #include "agent/agent.h"
 
 #define DML_REMOVE_DEPTH_MAX 256
+/* Names of what is not at its place yet. Watchers show nothing of them, but what comes of them: with the first ending a
+ * new file, with the second one that replaces another, else something that was moved here. */
+#define DML_HIDDEN_PREFIX ".demilune-"
+#define DML_HIDDEN_NEW ".new"
+#define DML_HIDDEN_AGAIN ".tmp"
 #define DML_LIST_SEEN_MAX 10000000 /* entries that one LIST looks at before it stops counting */
 
 /* READ: OPENED with size and mode, DATA as credit allows, DONE. `length` < 0: to the end. Regular files only. */
@@ -25,6 +30,9 @@ void dml_file_list(dml_agent *agent, uint32_t stream, const char *path, int64_t 
 void dml_file_mkdir(dml_agent *agent, uint32_t stream, const char *path);
 /* REMOVE, with everything below. DONE. */
 void dml_file_remove(dml_agent *agent, uint32_t stream, const char *path);
+
+/* MOVE: rename(2), the parents of `to` made; a directory is never replaced. DONE. */
+void dml_file_move(dml_agent *agent, uint32_t stream, const char *from, const char *to);
 
 /* Makes all directories above the last component of `path` (a scratch copy that is written to and restored). errno. */
 int dml_file_make_parents(char *path);

@@ -134,10 +134,11 @@ static bool is_mount(int dir, const char *name) {
   return (in.stx_mask & on.stx_mask & STATX_MNT_ID) && in.stx_mnt_id != on.stx_mnt_id;
 }
 
-static int open_temp(dml_agent *agent, writing *w) {
+static int open_temp(dml_agent *agent, writing *w, bool exists) {
   uint32_t noise = 0;
   if (getrandom(&noise, sizeof noise, GRND_NONBLOCK) < 0) noise = (uint32_t)dml_agent_now_ms();
-  snprintf(w->temp, sizeof w->temp, ".demilune-%08x-%u.tmp", (unsigned)noise, ++agent->name_counter);
+  const char *ending = exists ? DML_HIDDEN_AGAIN : DML_HIDDEN_NEW;
+  snprintf(w->temp, sizeof w->temp, DML_HIDDEN_PREFIX "%08x-%u%s", (unsigned)noise, ++agent->name_counter, ending);
   w->fd = openat(w->dir, w->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (w->fd >= 0) return 0;
   w->temp[0] = '\0';
@@ -153,7 +154,7 @@ static int open_in_place(writing *w) {
 static int open_replace(dml_agent *agent, writing *w, bool exists, const struct stat *st) {
   /* another owner's file would change hands by the rename */
   if (exists && (st->st_uid != geteuid() || is_mount(w->dir, w->name))) return open_in_place(w);
-  int error = open_temp(agent, w);
+  int error = open_temp(agent, w, exists);
   if (exists && (error == EACCES || error == EPERM || error == EROFS)) return open_in_place(w);
   return error;
 }

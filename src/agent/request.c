@@ -9,18 +9,19 @@
 #include "agent/file.h"
 #include "agent/process.h"
 #include "agent/spawn.h"
+#include "agent/watcher.h"
 
 /* The single fields of all requests but START; numbers -1 and text NULL when absent. */
 typedef struct arguments {
-  int64_t pid, signo, offset, length, append_at, depth, limit;
-  const char *path, *tag;
+  int64_t pid, signo, offset, length, append_at, depth, limit, recursive;
+  const char *path, *to, *tag;
 } arguments;
 
 static bool parse(const dml_frame *frame, arguments *a) {
   dml_field_reader reader = {frame->payload, frame->len};
   dml_field field;
   int more;
-  *a = (arguments){-1, -1, -1, -1, -1, -1, -1, NULL, NULL};
+  *a = (arguments){-1, -1, -1, -1, -1, -1, -1, -1, NULL, NULL, NULL};
   while ((more = dml_field_next(&reader, &field)) > 0) {
     int64_t *number = NULL;
     switch (field.tag) {
@@ -31,12 +32,15 @@ static bool parse(const dml_frame *frame, arguments *a) {
     case DML_FIELD_APPEND_AT: number = &a->append_at; break;
     case DML_FIELD_DEPTH: number = &a->depth; break;
     case DML_FIELD_LIMIT: number = &a->limit; break;
+    case DML_FIELD_RECURSIVE: number = &a->recursive; break;
     case DML_FIELD_PATH: a->path = dml_field_text(&field, DML_FRAME_PATH_MAX); break;
+    case DML_FIELD_TO: a->to = dml_field_text(&field, DML_FRAME_PATH_MAX); break;
     case DML_FIELD_TAG: a->tag = dml_field_text(&field, DML_FRAME_TAG_MAX); break;
     default: return false;
     }
     if (number && (!dml_field_int(&field, number) || *number < 0)) return false;
     if (field.tag == DML_FIELD_PATH && (!a->path || a->path[0] == '\0')) return false;
+    if (field.tag == DML_FIELD_TO && (!a->to || a->to[0] == '\0')) return false;
     if (field.tag == DML_FIELD_TAG && !a->tag) return false;
   }
   return more == 0;
@@ -46,11 +50,16 @@ static void refuse(dml_agent *agent, uint32_t stream) {
   dml_channel_send_error(&agent->channel, stream, DML_FAULT_INVALID, 0);
 }
 
+/* Whether the fields that a file request must have are there and in range. */
+static bool is_file_request(const dml_frame *frame, const arguments *a) {
+  if (!a->path || (frame->type == DML_FRAME_MOVE && !a->to)) return false;
+  if (frame->type != DML_FRAME_LIST) return true;
+  return a->depth >= 1 && a->depth <= DML_FRAME_DEPTH_MAX && a->limit >= 1 && a->limit <= DML_FRAME_LIST_MAX;
+}
+
 static void serve_file(dml_agent *agent, const dml_frame *frame, const arguments *a) {
   uint32_t stream = frame->stream;
-  bool is_list = frame->type == DML_FRAME_LIST;
-  if (!a->path || (is_list && (a->depth < 1 || a->depth > DML_FRAME_DEPTH_MAX || a->limit < 1 ||
-                               a->limit > DML_FRAME_LIST_MAX))) {
+  if (!is_file_request(frame, a)) {
     refuse(agent, stream);
     return;
   }
@@ -60,6 +69,8 @@ static void serve_file(dml_agent *agent, const dml_frame *frame, const arguments
   case DML_FRAME_STAT: dml_file_stat(agent, stream, a->path); break;
   case DML_FRAME_LIST: dml_file_list(agent, stream, a->path, a->depth, a->limit); break;
   case DML_FRAME_MKDIR: dml_file_mkdir(agent, stream, a->path); break;
+  case DML_FRAME_MOVE: dml_file_move(agent, stream, a->path, a->to); break;
+  case DML_FRAME_WATCH: dml_watcher_open(agent, stream, a->path, a->recursive > 0); break;
   default: dml_file_remove(agent, stream, a->path); break;
   }
 }
@@ -151,7 +162,7 @@ static bool serve_end(dml_agent *agent, dml_stream *stream, const dml_frame *fra
 }
 
 bool dml_request_serve(dml_agent *agent, const dml_frame *frame) {
-  if (frame->type >= DML_FRAME_START_PART && frame->type <= DML_FRAME_REMOVE) return serve_request(agent, frame);
+  if (frame->type >= DML_FRAME_START_PART && frame->type <= DML_FRAME_WATCH) return serve_request(agent, frame);
   if (frame->flags) return false;
   /* a stream that ended here while the frame was on its way is not there any more, and that is all right */
   dml_stream *stream = dml_stream_find(&agent->streams, frame->stream);

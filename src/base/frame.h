@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DML_FRAME_VERSION 1
+#define DML_FRAME_VERSION 2
 #define DML_FRAME_HEADER_BYTES 12
 #define DML_FRAME_PAYLOAD_MAX (256 * 1024)
 #define DML_FRAME_DATA_MAX (64 * 1024)
@@ -30,7 +30,7 @@
 #define DML_FRAME_LINE_MAX 200
 #define DML_FRAME_KEEP_MAX (1024 * 1024) /* live bytes, or tail bytes, of one output */
 #define DML_FRAME_LIST_MAX 10000         /* entries of one LIST */
-#define DML_FRAME_DEPTH_MAX 64           /* levels of one LIST */
+#define DML_FRAME_DEPTH_MAX 64           /* levels of one LIST or WATCH */
 
 typedef enum dml_frame_type {
   /* Requests of the engine. Each opens a stream. */
@@ -45,6 +45,8 @@ typedef enum dml_frame_type {
   DML_FRAME_LIST,
   DML_FRAME_MKDIR,
   DML_FRAME_REMOVE,
+  DML_FRAME_MOVE,
+  DML_FRAME_WATCH, /* OPENED, DATA of whole events (EVENT, NAME), and at its end DONE or ERROR */
   /* On an open stream, from the engine. */
   DML_FRAME_END = 16, /* no more DATA: closes stdin, commits a WRITE */
   DML_FRAME_DROP,     /* forget the stream: aborts file work, leaves a process running */
@@ -101,10 +103,23 @@ typedef enum dml_field_tag {
   DML_FIELD_OWNER,
   DML_FIELD_GROUP,
   DML_FIELD_TARGET,
-  DML_FIELD_WHICH /* of ERROR: the field of the request that is at fault */
+  DML_FIELD_WHICH, /* of ERROR: the field of the request that is at fault */
+  DML_FIELD_TO,
+  DML_FIELD_RECURSIVE,
+  DML_FIELD_EVENT /* dml_event; the NAME it is for follows */
 } dml_field_tag;
 
 typedef enum dml_entry_type { DML_ENTRY_FILE, DML_ENTRY_DIRECTORY, DML_ENTRY_SYMLINK, DML_ENTRY_OTHER } dml_entry_type;
+
+/* What happened to a NAME in a watched folder, or to the folder itself, whose name is ".". */
+typedef enum dml_event {
+  DML_EVENT_CREATE,
+  DML_EVENT_WRITE,
+  DML_EVENT_REMOVE,
+  DML_EVENT_RENAME, /* the name is gone; a CREATE tells the new one if that is watched too */
+  DML_EVENT_CHMOD,
+  DML_EVENT_COUNT
+} dml_event;
 
 /* What can go wrong with a request. Columns: C suffix, name in Lua. */
 #define DML_FAULT_MAP(X)                  \
@@ -121,7 +136,8 @@ typedef enum dml_entry_type { DML_ENTRY_FILE, DML_ENTRY_DIRECTORY, DML_ENTRY_SYM
   X(CLOSED, "closed")                     \
   X(TIMEOUT, "timeout")                   \
   X(EXHAUSTED, "exhausted") /* no process, descriptor, stream or memory left */ \
-  X(FAILED, "failed")       /* the kernel said something else */
+  X(FAILED, "failed")       /* the kernel said something else */ \
+  X(CROSS_DEVICE, "cross_device")
 
 typedef enum dml_fault {
   DML_FAULT_NONE,

@@ -22,8 +22,20 @@ static const dml_http_refusal BY_STATUS[] = {
 
 /* Fields of which one value decides: who asks, from where, for what, and where the body ends. */
 static const char *const SINGLE[] = {
-    "host",         "content-length", "transfer-encoding", "origin",        "authorization",
-    "content-type", "mcp-session-id", "x-access-token",    "last-event-id", "mcp-protocol-version",
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "origin",
+    "authorization",
+    "content-type",
+    "mcp-session-id",
+    "x-access-token",
+    "last-event-id",
+    "mcp-protocol-version",
+    "x-api-key",
+    "e2b-sandbox-id",
+    "e2b-sandbox-port",
+    "e2b-traffic-access-token",
 };
 
 const dml_http_refusal *dml_http_refusal_of(int status) {

@@ -6,6 +6,9 @@
  * the client leave, which libmicrohttpd does not. That watch is closed before libmicrohttpd closes the descriptor:
  * libuv keys watches by number.
  *
+ * libmicrohttpd forgets its timeout with every byte, so a head (and a body that nobody wants any more) has a time of
+ * its own, after which the socket is shut down under it.
+ *
  * Answers are queued in the access handler only. Facts about libmicrohttpd are of version 0.9.75. */
 #include <microhttpd.h>
 #include <stdlib.h>
@@ -29,10 +32,15 @@
 /* "HTTP/1.1" */
 #define VERSION_LEN 8
 
+typedef struct connection connection;
+
 struct dml_http_listener {
   struct MHD_Daemon *daemon;
   uv_poll_t *poll;
   uv_timer_t *timer;
+  uv_timer_t *due_timer;
+  connection *list; /* all connections */
+  uint64_t patience_ms;
   uv_loop_t *loop;
   const dml_http_server_sink *sink;
   void *ud;
@@ -47,13 +55,15 @@ struct dml_http_listener {
 };
 
 /* One client connection. */
-typedef struct connection {
+struct connection {
   dml_http_listener *listener;
+  connection *next, **back;
+  uint64_t due_ms; /* of the loop's clock: until then its head has come, or its unwanted body; 0 for no such limit */
   int fd;
   uv_poll_t *watch; /* NULL before its first suspension */
   bool is_gone;     /* the client closed its side */
   dml_http_exchange *exchange;
-} connection;
+};
 
 typedef enum phase { PHASE_HEAD, PHASE_BODY, PHASE_FULL } phase;
 
@@ -123,6 +133,31 @@ static bool suspend(dml_http_exchange *exchange) {
   exchange->is_suspended = true;
   MHD_suspend_connection(exchange->mhd);
   return true;
+}
+
+/* ---- slow clients ---- */
+
+static void on_due(uv_timer_t *timer) {
+  dml_http_listener *listener = timer->data;
+  uint64_t now_ms = uv_now(listener->loop), next_ms = 0;
+  for (connection *c = listener->list; c; c = c->next) {
+    if (c->due_ms == 0) continue;
+    if (c->due_ms <= now_ms) {
+      c->due_ms = 0;
+      shutdown(c->fd, SHUT_RDWR); /* libmicrohttpd sees the end and closes */
+    } else if (next_ms == 0 || c->due_ms < next_ms) {
+      next_ms = c->due_ms;
+    }
+  }
+  if (next_ms > 0) uv_timer_start(timer, on_due, next_ms - now_ms, 0);
+}
+
+static void set_due(connection *c) {
+  dml_http_listener *listener = c->listener;
+  if (listener->is_closed) return;
+  c->due_ms = uv_now(listener->loop) + listener->patience_ms;
+  if (!uv_is_active((uv_handle_t *)listener->due_timer))
+    uv_timer_start(listener->due_timer, on_due, listener->patience_ms, 0);
 }
 
 /* ---- the head ---- */
@@ -225,6 +260,7 @@ static size_t keep_escapes(void *ud, struct MHD_Connection *mhd, char *text) {
 }
 
 static enum MHD_Result queue(dml_http_exchange *exchange) {
+  exchange->connection->due_ms = 0;
   enum MHD_Result result = MHD_queue_response(exchange->mhd, exchange->status, exchange->response);
   MHD_destroy_response(exchange->response);
   exchange->response = NULL;
@@ -249,6 +285,7 @@ static enum MHD_Result on_first_call(dml_http_exchange *exchange) {
 
 static enum MHD_Result on_upload(dml_http_exchange *exchange, const char *bytes, size_t *len) {
   if (exchange->response) {
+    if (exchange->dropped_bytes == 0) set_due(exchange->connection);
     exchange->dropped_bytes += *len;
     *len = 0;
     return exchange->dropped_bytes <= DML_HTTP_SERVER_DROP_MAX_BYTES ? MHD_YES : MHD_NO;
@@ -281,6 +318,7 @@ static enum MHD_Result on_access(void *ud, struct MHD_Connection *mhd, const cha
     exchange->connection = info->socket_context;
     if (!exchange->connection) return MHD_NO;
     exchange->connection->exchange = exchange;
+    exchange->connection->due_ms = 0;
     if (!begin(exchange, url, method, version)) return MHD_NO;
   }
   if (*len > 0) return on_upload(exchange, bytes, len);
@@ -303,7 +341,10 @@ static void on_completed(void *ud, struct MHD_Connection *mhd, void **context, e
   if (!exchange) return;
   *context = NULL;
   bool is_complete = code == MHD_REQUEST_TERMINATED_COMPLETED_OK && exchange->is_queued && !exchange->is_aborted;
-  if (exchange->connection) exchange->connection->exchange = NULL;
+  if (exchange->connection) {
+    exchange->connection->exchange = NULL;
+    set_due(exchange->connection);
+  }
   if (exchange->request) exchange->listener->sink->on_end(exchange->request, is_complete);
   if (exchange->response) MHD_destroy_response(exchange->response);
   *exchange->back = exchange->next;
@@ -318,6 +359,11 @@ static void open_connection(dml_http_listener *listener, struct MHD_Connection *
   if (!c) return;
   c->listener = listener;
   c->fd = info->connect_fd;
+  c->next = listener->list;
+  c->back = &listener->list;
+  if (c->next) c->next->back = &c->next;
+  listener->list = c;
+  set_due(c);
   *context = c;
   listener->connections++;
   listener->opened++;
@@ -331,6 +377,8 @@ static void close_connection(dml_http_listener *listener, connection *c, void **
     uv_poll_stop(c->watch);
     uv_close((uv_handle_t *)c->watch, free_handle);
   }
+  *c->back = c->next;
+  if (c->next) c->next->back = c->back;
   free(c);
 }
 
@@ -396,15 +444,22 @@ static bool turn(dml_http_listener *listener) {
 
 /* ---- the table ---- */
 
+/* One whose handles libuv does not know yet. */
+static void listener_free(dml_http_listener *listener) {
+  free(listener->poll);
+  free(listener->timer);
+  free(listener->due_timer);
+  free(listener);
+}
+
 static dml_http_listener *listener_new(uv_loop_t *loop, const dml_http_server_sink *sink, void *ud) {
   dml_http_listener *listener = calloc(1, sizeof *listener);
   if (!listener) return NULL;
   listener->poll = calloc(1, sizeof *listener->poll);
   listener->timer = calloc(1, sizeof *listener->timer);
-  if (!listener->poll || !listener->timer) {
-    free(listener->poll);
-    free(listener->timer);
-    free(listener);
+  listener->due_timer = calloc(1, sizeof *listener->due_timer);
+  if (!listener->poll || !listener->timer || !listener->due_timer) {
+    listener_free(listener);
     return NULL;
   }
   listener->loop = loop;
@@ -430,6 +485,7 @@ static dml_status listener_open(uv_loop_t *loop, const dml_http_listener_options
     close(options->fd);
     return DML_INTERNAL;
   }
+  listener->patience_ms = (uint64_t)options->idle_timeout_s * 1000;
   listener->daemon = start_daemon(listener, options);
   const union MHD_DaemonInfo *info =
       listener->daemon ? MHD_get_daemon_info(listener->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
@@ -439,15 +495,15 @@ static dml_status listener_open(uv_loop_t *loop, const dml_http_listener_options
       MHD_stop_daemon(listener->daemon);
     else
       close(options->fd);
-    free(listener->poll);
-    free(listener->timer);
-    free(listener);
+    listener_free(listener);
     return DML_INTERNAL;
   }
   listener->poll->data = listener;
   uv_poll_start(listener->poll, UV_READABLE, on_poll);
   uv_timer_init(loop, listener->timer);
   listener->timer->data = listener;
+  uv_timer_init(loop, listener->due_timer);
+  listener->due_timer->data = listener;
   arm(listener, 0);
   *out = listener;
   return DML_OK;
@@ -459,6 +515,8 @@ static void listener_close(dml_http_listener *listener) {
   uv_close((uv_handle_t *)listener->poll, free_handle);
   uv_timer_stop(listener->timer);
   uv_close((uv_handle_t *)listener->timer, free_handle);
+  uv_timer_stop(listener->due_timer);
+  uv_close((uv_handle_t *)listener->due_timer, free_handle);
   /* Stopping a daemon with suspended connections would end the process. */
   for (dml_http_exchange *exchange = listener->exchanges; exchange; exchange = exchange->next) {
     exchange->is_aborted = true;

@@ -64,7 +64,9 @@ typedef struct dml_http_server_sink {
 typedef struct dml_http_listener_options {
   int fd; /* a listening, non-blocking socket; taken, on failure too */
   unsigned connections_max;
-  unsigned idle_timeout_s; /* of a connection that neither side uses; not while a handler works */
+  /* Of a connection that neither side uses, but not while a handler works; and how long a whole head may take, and the
+   * rest of a body that is dropped. */
+  unsigned idle_timeout_s;
 } dml_http_listener_options;
 
 typedef struct dml_http_answer {

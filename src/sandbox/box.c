@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "sandbox/args.h"
+#include "sandbox/pause.h"
 #include "sandbox/spawn.h"
 
 #define INFO_MAX_BYTES 1024
@@ -28,8 +29,8 @@ struct dml_box {
   dml_isolation *isolation;
   dml_box_ended_cb cb;
   void *ud;
-  pid_t pid;
-  int pidfd; /* bubblewrap; -1 when there is none or it is reaped */
+  pid_t pid, inner_pid; /* the latter 0 when it is not known, or over */
+  int pidfd;            /* bubblewrap; -1 when there is none or it is reaped */
   int inner_pidfd;
   int info_fd; /* bubblewrap tells the pid of the first process inside */
   uv_poll_t *pidfd_poll, *inner_poll, *info_poll;
@@ -39,6 +40,7 @@ struct dml_box {
   uid_t uid;
   int uid_lock_fd;
   dml_cgroup cgroup;
+  dml_pause pause;
   int exit_code;
   bool has_ended;
 };
@@ -124,9 +126,10 @@ static void hold_inner(dml_box *box) {
   long pid = at ? strtol(at + sizeof KEY - 1, NULL, 10) : 0;
   if (pid <= 1 || box->inner_pidfd >= 0) return;
   box->inner_pidfd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
-  if (box->inner_pidfd >= 0 && is_inner(box, (pid_t)pid) &&
-      watch(box, box->inner_pidfd, on_inner, &box->inner_poll))
+  if (box->inner_pidfd >= 0 && is_inner(box, (pid_t)pid) && watch(box, box->inner_pidfd, on_inner, &box->inner_poll)) {
+    box->inner_pid = (pid_t)pid;
     return;
+  }
   unwatch(&box->inner_poll);
   close_fd(&box->inner_pidfd);
 }
@@ -191,6 +194,7 @@ static void on_inner(uv_poll_t *poll, int status, int events) {
   if (!is_readable(box->inner_pidfd, 0)) return;
   unwatch(&box->inner_poll);
   close_fd(&box->inner_pidfd);
+  box->inner_pid = 0;
   end_if_over(box);
 }
 
@@ -266,7 +270,8 @@ static void add_agent(const dml_box *box, const dml_box_options *options, int ag
   dml_args_add(args, "--data-bytes", NULL);
   dml_args_addf(args, "%llu", data_bytes(box, &options->limits));
   dml_args_add(args, "--fsize-bytes", NULL);
-  dml_args_addf(args, "%llu", (unsigned long long)options->disk_bytes * 2); /* the tmpfs is full first: ENOSPC, not SIGXFSZ */
+  dml_args_addf(args, "%llu",
+                (unsigned long long)options->disk_bytes * 2); /* the tmpfs is full first: ENOSPC, not SIGXFSZ */
 }
 
 static dml_status spawn_box(dml_box *box, const dml_box_options *options, int channel_fd, int info_fd) {
@@ -311,8 +316,7 @@ static dml_status fill_box(dml_box *box, const dml_box_options *options, int soc
   dml_status status = DML_OK;
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0 || pipe2(info, O_CLOEXEC) != 0)
     return errno == EMFILE || errno == ENFILE ? DML_NO_CAPACITY : DML_INTERNAL;
-  if (box->isolation->is_root)
-    status = dml_uid_range_take(&box->isolation->uids, &box->uid, &box->uid_lock_fd);
+  if (box->isolation->is_root) status = dml_uid_range_take(&box->isolation->uids, &box->uid, &box->uid_lock_fd);
   if (status == DML_OK) status = limit_box(box, options);
   if (status == DML_OK) status = spawn_box(box, options, sockets[1], info[1]);
   dml_cgroup_close_procs(&box->cgroup);
@@ -370,8 +374,29 @@ bool dml_box_has_ended(const dml_box *box) { return box->has_ended; }
 
 int dml_box_exit_code(const dml_box *box) { return box->exit_code; }
 
+static dml_pause_subject pause_subject(const dml_box *box) {
+  return (dml_pause_subject){.root = box->pid, .groups = &box->isolation->cgroups, .group = &box->cgroup};
+}
+
+dml_status dml_box_pause(dml_box *box, bool *is_done) {
+  const dml_pause_subject subject = pause_subject(box);
+  *is_done = false;
+  return box->pidfd < 0 ? DML_CONFLICT : dml_pause_on(&box->pause, &subject, is_done);
+}
+
+dml_status dml_box_resume(dml_box *box) {
+  const dml_pause_subject subject = pause_subject(box);
+  return box->pidfd < 0 ? DML_CONFLICT : dml_pause_off(&box->pause, &subject);
+}
+
+dml_status dml_box_usage(const dml_box *box, dml_usage *usage) {
+  if (box->pidfd < 0) return DML_CONFLICT;
+  return dml_usage_read(usage, box->pid, box->inner_pid, &box->isolation->cgroups, &box->cgroup);
+}
+
 dml_status dml_box_release(dml_box *box) {
   if (box->pidfd >= 0 || box->inner_pidfd >= 0) return DML_CONFLICT;
+  dml_pause_deinit(&box->pause);
   dml_cgroup_deinit(&box->cgroup, &box->isolation->cgroups);
   close_fd(&box->uid_lock_fd);
   return DML_OK;

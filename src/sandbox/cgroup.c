@@ -16,7 +16,8 @@
 #define PREFIX "demilune-"
 /* How often killing and removing is tried, 1 ms apart. */
 #define TRIES_MAX 50
-#define PATH_BYTES (PATH_MAX + DML_CGROUP_NAME_MAX_BYTES + 64)
+#define PATH_BYTES DML_CGROUP_PATH_BYTES
+#define NUMBERS_MAX_BYTES 4096
 
 static const dml_cgroup_backend *const BACKENDS[] = {&DML_CGROUP_V2, &DML_CGROUP_V1};
 
@@ -70,6 +71,25 @@ bool dml_cgroup_has_word(const char *list, const char *word, const char *separat
   return false;
 }
 
+bool dml_cgroup_read_number(const char *dir, const char *name, const char *file, const char *key, uint64_t *out) {
+  char place[PATH_BYTES], text[NUMBERS_MAX_BYTES];
+  if (!join_path(place, dir, name, NULL) || !dml_cgroup_read(place, file, text, sizeof text)) return false;
+  const char *at = text;
+  size_t key_len = key ? strlen(key) : 0;
+  while (key && !(strncmp(at, key, key_len) == 0 && at[key_len] == ' ')) {
+    at = strchr(at, '\n');
+    if (!at) return false;
+    at++;
+  }
+  char *end;
+  errno = 0;
+  at += key ? key_len + 1 : 0;
+  unsigned long long number = strtoull(at, &end, 10);
+  if (end == at || errno != 0) return false;
+  *out = number;
+  return true;
+}
+
 /* ---- the end of a group ---- */
 
 /* Returns whether there was anything to kill. */
@@ -109,6 +129,13 @@ static void remove_dir(const char *dir, const char *name) {
 
 /* ---- engine-wide ---- */
 
+/* v1 lets nothing die that is frozen, in whatever hierarchy it is killed. */
+static void thaw(const dml_cgroups *groups, const char *name) {
+  if (groups->freezer_at < 0) return;
+  dml_cgroup_write(groups->dirs[groups->freezer_at], name, groups->backend->freeze_file, "%s",
+                   groups->backend->thaw_text);
+}
+
 static bool is_dead_group(const char *name, const dml_engine_id *self) {
   dml_engine_id id;
   if (strncmp(name, PREFIX, strlen(PREFIX)) != 0) return false;
@@ -123,6 +150,7 @@ static void reap(const dml_cgroups *groups) {
     const struct dirent *entry;
     for (int left = DML_CGROUP_REAP_MAX; left > 0 && (entry = readdir(dir));) {
       if (!is_dead_group(entry->d_name, &groups->self)) continue;
+      thaw(groups, entry->d_name);
       kill_members(groups->dirs[i], entry->d_name);
       remove_dir(groups->dirs[i], entry->d_name);
       left--;
@@ -134,6 +162,7 @@ static void reap(const dml_cgroups *groups) {
 static void forget(dml_cgroups *groups) {
   groups->backend = NULL;
   groups->dirs_count = 0;
+  groups->freezer_at = -1;
   for (int i = 0; i < DML_CGROUP_CONTROLLERS; i++) groups->at[i] = -1;
 }
 
@@ -146,6 +175,26 @@ static bool works(const dml_cgroups *groups) {
   return true;
 }
 
+/* The same without a freezer that spoils it. */
+static bool works_without_freezer(dml_cgroups *groups) {
+  int last = (int)groups->dirs_count - 1;
+  if (groups->freezer_at < 0 || groups->freezer_at != last) return false;
+  for (int c = 0; c < DML_CGROUP_CONTROLLERS; c++)
+    if (groups->at[c] == last) return false;
+  groups->freezer_at = -1;
+  groups->dirs_count--;
+  return works(groups);
+}
+
+/* Kernels before 5.2 have no freezer in v2, and it takes a group to see. */
+static void check_freezer(dml_cgroups *groups) {
+  const dml_cgroup_limits limits = {0};
+  dml_cgroup probe;
+  if (groups->freezer_at < 0 || dml_cgroup_init(&probe, groups, "probe", &limits) != DML_OK) return;
+  if (dml_cgroup_freeze(&probe, groups, false) != DML_OK) groups->freezer_at = -1;
+  dml_cgroup_deinit(&probe, groups);
+}
+
 void dml_cgroups_open(dml_cgroups *groups, const dml_engine_id *self) {
   groups->self = *self;
   for (size_t i = 0; i < sizeof BACKENDS / sizeof *BACKENDS; i++) {
@@ -153,7 +202,9 @@ void dml_cgroups_open(dml_cgroups *groups, const dml_engine_id *self) {
     groups->backend = BACKENDS[i];
     if (!BACKENDS[i]->detect(groups)) continue;
     reap(groups);
-    if (works(groups)) return;
+    if (!works(groups) && !works_without_freezer(groups)) continue;
+    check_freezer(groups);
+    return;
   }
   forget(groups);
 }
@@ -224,6 +275,38 @@ void dml_cgroup_close_procs(dml_cgroup *group) {
 void dml_cgroup_deinit(dml_cgroup *group, const dml_cgroups *groups) {
   dml_cgroup_close_procs(group);
   if (group->name[0] == '\0') return;
+  thaw(groups, group->name);
   for (size_t i = 0; i < groups->dirs_count; i++) remove_dir(groups->dirs[i], group->name);
   group->name[0] = '\0';
+}
+
+/* ---- standing still, and accounts ---- */
+
+dml_cgroup_freezer dml_cgroups_freezer(const dml_cgroups *groups) {
+  return groups->backend && groups->freezer_at >= 0 ? groups->backend->freezer : DML_FREEZER_NONE;
+}
+
+dml_status dml_cgroup_freeze(const dml_cgroup *group, const dml_cgroups *groups, bool is_frozen) {
+  const dml_cgroup_backend *backend = groups->backend;
+  if (dml_cgroups_freezer(groups) == DML_FREEZER_NONE || group->name[0] == '\0') return DML_FILE_NOT_FOUND;
+  return dml_cgroup_write(groups->dirs[groups->freezer_at], group->name, backend->freeze_file, "%s",
+                          is_frozen ? backend->freeze_text : backend->thaw_text);
+}
+
+bool dml_cgroup_is_frozen(const dml_cgroup *group, const dml_cgroups *groups) {
+  char place[PATH_BYTES], text[NUMBERS_MAX_BYTES];
+  if (dml_cgroups_freezer(groups) == DML_FREEZER_NONE || group->name[0] == '\0') return false;
+  return join_path(place, groups->dirs[groups->freezer_at], group->name, NULL) &&
+         dml_cgroup_read(place, groups->backend->frozen_file, text, sizeof text) &&
+         dml_cgroup_has_word(text, groups->backend->frozen_word, "\n");
+}
+
+bool dml_cgroup_procs_path(const dml_cgroup *group, const dml_cgroups *groups, char *out) {
+  if (!groups->backend || group->name[0] == '\0') return false;
+  return join_path(out, groups->dirs[0], group->name, "cgroup.procs");
+}
+
+void dml_cgroup_read_account(const dml_cgroup *group, const dml_cgroups *groups, dml_cgroup_account *account) {
+  *account = (dml_cgroup_account){0};
+  if (groups->backend && group->name[0] != '\0') groups->backend->read_account(groups, group->name, account);
 }

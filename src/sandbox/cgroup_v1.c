@@ -34,9 +34,18 @@ static bool consider(const dml_mount *mount, void *ud) {
   return true;
 }
 
+static bool consider_freezer(const dml_mount *mount, void *ud) {
+  dml_cgroups *groups = ud;
+  if (strcmp(mount->type, "cgroup") != 0 || !dml_cgroup_has_word(mount->super_options, "freezer", ",")) return true;
+  if (access(mount->point, W_OK) == 0) groups->freezer_at = use_dir(groups, mount->point);
+  return groups->freezer_at < 0;
+}
+
 static bool detect(dml_cgroups *groups) {
   dml_mounts_each(consider, groups);
-  return groups->dirs_count > 0;
+  if (groups->dirs_count == 0) return false;
+  dml_mounts_each(consider_freezer, groups);
+  return true;
 }
 
 static dml_status limit_memory(const char *dir, const char *name, unsigned long long bytes) {
@@ -69,4 +78,22 @@ static dml_status limit(const dml_cgroups *groups, const char *name, const dml_c
   return status;
 }
 
-const dml_cgroup_backend DML_CGROUP_V1 = {.kind = "cgroup1", .detect = detect, .limit = limit};
+/* Processor time is the cpuacct controller's, which may be elsewhere: not here. */
+static void read_account(const dml_cgroups *groups, const char *name, dml_cgroup_account *account) {
+  int memory = groups->at[DML_CGROUP_MEMORY];
+  if (memory < 0) return;
+  const char *dir = groups->dirs[memory];
+  account->has_memory = dml_cgroup_read_number(dir, name, "memory.usage_in_bytes", NULL, &account->memory_bytes) &&
+                        dml_cgroup_read_number(dir, name, "memory.stat", "total_cache", &account->file_bytes);
+}
+
+const dml_cgroup_backend DML_CGROUP_V1 = {.kind = "cgroup1",
+                                          .detect = detect,
+                                          .limit = limit,
+                                          .freezer = DML_FREEZER_BRIEF,
+                                          .freeze_file = "freezer.state",
+                                          .freeze_text = "FROZEN",
+                                          .thaw_text = "THAWED",
+                                          .frozen_file = "freezer.state",
+                                          .frozen_word = "FROZEN",
+                                          .read_account = read_account};

@@ -89,6 +89,7 @@ static bool use_dir(dml_cgroups *groups, const char *dir) {
   if (has_any && (wanted[0] == '\0' || enable(dir, wanted) || enable_from_leaf(dir, wanted))) {
     snprintf(groups->dirs[0], sizeof groups->dirs[0], "%s", dir);
     groups->dirs_count = 1;
+    groups->freezer_at = 0;
     return true;
   }
   for (int c = 0; c < DML_CGROUP_CONTROLLERS; c++) groups->at[c] = -1;
@@ -138,4 +139,21 @@ static dml_status limit(const dml_cgroups *groups, const char *name, const dml_c
   return status;
 }
 
-const dml_cgroup_backend DML_CGROUP_V2 = {.kind = "cgroup2", .detect = detect, .limit = limit};
+static void read_account(const dml_cgroups *groups, const char *name, dml_cgroup_account *account) {
+  const char *dir = groups->dirs[0];
+  account->has_cpu = dml_cgroup_read_number(dir, name, "cpu.stat", "usage_usec", &account->cpu_us);
+  account->has_memory = groups->at[DML_CGROUP_MEMORY] >= 0 &&
+                        dml_cgroup_read_number(dir, name, "memory.current", NULL, &account->memory_bytes) &&
+                        dml_cgroup_read_number(dir, name, "memory.stat", "file", &account->file_bytes);
+}
+
+const dml_cgroup_backend DML_CGROUP_V2 = {.kind = "cgroup2",
+                                          .detect = detect,
+                                          .limit = limit,
+                                          .freezer = DML_FREEZER_LASTING,
+                                          .freeze_file = "cgroup.freeze",
+                                          .freeze_text = "1",
+                                          .thaw_text = "0",
+                                          .frozen_file = "cgroup.events",
+                                          .frozen_word = "frozen 1",
+                                          .read_account = read_account};

@@ -22,6 +22,7 @@ static const char *fault_text(dml_fault fault) {
   case DML_FAULT_TOO_LARGE: return "That is larger than the limit.";
   case DML_FAULT_CLOSED: return "The sandbox or the stream has ended.";
   case DML_FAULT_TIMEOUT: return "The agent did not answer in time.";
+  case DML_FAULT_CROSS_DEVICE: return "It lies on another file system.";
   case DML_FAULT_EXHAUSTED: return "No process, descriptor, stream or memory is left.";
   default: return "The sandbox's kernel refused.";
   }

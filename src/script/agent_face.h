@@ -1,8 +1,8 @@
 /* agent_face.h - a stream to the agent as Lua waits on it; shared by the files that bind core.agent.
  *
  * A face is a userdata: the stream first, then what has come for it and who waits. User value 1 keeps the channel
- * alive. While a task waits, the face lies on its stack, so nothing here is collected under a wait. The three kinds
- * (request, process, file) differ in what they do with frames. */
+ * alive. While a task waits, the face lies on its stack, so nothing here is collected under a wait. The kinds
+ * (request, process, file, watcher) differ in what they do with frames. */
 #ifndef DML_SCRIPT_AGENT_FACE_H
 #define DML_SCRIPT_AGENT_FACE_H
 
@@ -17,6 +17,7 @@
 #define DML_AGENT_PROC_T "demilune.agent.proc"
 #define DML_AGENT_READER_T "demilune.agent.reader"
 #define DML_AGENT_WRITER_T "demilune.agent.writer"
+#define DML_AGENT_WATCHER_T "demilune.agent.watcher"
 
 #define DML_AGENT_REPLY_MS 60000 /* an agent that says nothing for so long does not answer any more */
 #define DML_AGENT_REPLY_BYTES (4 * 1024 * 1024) /* entries of one reply, all together */
@@ -106,8 +107,9 @@ dml_agent_chunk *dml_agent_face_pop(dml_agent_face *face);
 /* `closed` of all faces. */
 void dml_agent_face_closed(dml_agent_stream *stream);
 
-/* Puts the path at `index` of the stack; false when it is empty, too long or has a NUL. Raises when it is no string. */
-bool dml_agent_put_path(lua_State *L, int index, dml_fields *fields);
+/* Puts the path at `index` of the stack as that field; false when it is empty, too long or has a NUL. Raises when it is
+ * no string. */
+bool dml_agent_put_path(lua_State *L, int index, dml_field_tag tag, dml_fields *fields);
 /* The face of that type at index 1; raises otherwise. */
 dml_agent_face *dml_agent_check(lua_State *L, const char *type);
 /* Registers a class; `index` looks a field up (object, name) or leaves it to the methods by pushing nothing. It may be
@@ -122,5 +124,8 @@ void dml_open_agent_proc(lua_State *L);
 int dml_agent_open_read(lua_State *L, dml_agent_channel *channel);
 int dml_agent_open_write(lua_State *L, dml_agent_channel *channel);
 void dml_open_agent_file(lua_State *L);
+/* bind_agent_watch.c */
+int dml_agent_watch(lua_State *L, dml_agent_channel *channel);
+void dml_open_agent_watch(lua_State *L);
 
 #endif

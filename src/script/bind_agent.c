@@ -10,7 +10,8 @@
  *   entry: {name, path, type, size, mode, mtime_ms, owner, group, target}
  * channel:list(path, depth?, limit?) -> {entry, ...}, total | nil, err
  * channel:mkdir(path), channel:remove(path) -> true | nil, err
- * start, connect: bind_agent_proc.c; open_read, open_write: bind_agent_file.c */
+ * channel:move(from, to) -> true | nil, err
+ * start, connect: bind_agent_proc.c; open_read, open_write: bind_agent_file.c; watch: bind_agent_watch.c */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,11 +137,11 @@ static int l_attach(lua_State *L) {
 
 /* ---- requests ---- */
 
-bool dml_agent_put_path(lua_State *L, int index, dml_fields *fields) {
+bool dml_agent_put_path(lua_State *L, int index, dml_field_tag tag, dml_fields *fields) {
   size_t len;
   const char *path = luaL_checklstring(L, index, &len);
   if (len == 0 || len > DML_FRAME_PATH_MAX || strlen(path) != len) return false;
-  dml_fields_put_text(fields, DML_FIELD_PATH, path);
+  dml_fields_put_text(fields, tag, path);
   return true;
 }
 
@@ -190,13 +191,20 @@ static int push_true(lua_State *L, void *ud) {
 
 static int ask_for_path(lua_State *L, dml_frame_type type, size_t entries_max, dml_wait_push push) {
   dml_agent_face *face = new_request(L, entries_max);
-  if (!dml_agent_put_path(L, 2, &face->fields)) return dml_agent_push_fault(L, DML_FAULT_INVALID, -1, 0);
+  if (!dml_agent_put_path(L, 2, DML_FIELD_PATH, &face->fields)) return dml_agent_push_fault(L, DML_FAULT_INVALID, -1, 0);
   return dml_agent_face_ask(L, face, &REQUEST, type, push);
 }
 
 static int l_mkdir(lua_State *L) { return ask_for_path(L, DML_FRAME_MKDIR, 0, push_true); }
 
 static int l_remove(lua_State *L) { return ask_for_path(L, DML_FRAME_REMOVE, 0, push_true); }
+
+static int l_move(lua_State *L) {
+  dml_agent_face *face = new_request(L, 0);
+  if (!dml_agent_put_path(L, 2, DML_FIELD_PATH, &face->fields) || !dml_agent_put_path(L, 3, DML_FIELD_TO, &face->fields))
+    return dml_agent_push_fault(L, DML_FAULT_INVALID, -1, 0);
+  return dml_agent_face_ask(L, face, &REQUEST, DML_FRAME_MOVE, push_true);
+}
 
 static int l_signal(lua_State *L) {
   lua_Integer pid = luaL_checkinteger(L, 2), signo = luaL_checkinteger(L, 3);
@@ -333,7 +341,7 @@ static int l_list(lua_State *L) {
   luaL_argcheck(L, depth >= 1 && depth <= DML_FRAME_DEPTH_MAX, 3, "depth out of range");
   luaL_argcheck(L, limit >= 1 && limit <= DML_FRAME_LIST_MAX, 4, "limit out of range");
   dml_agent_face *face = new_request(L, (size_t)limit);
-  if (!dml_agent_put_path(L, 2, &face->fields)) return dml_agent_push_fault(L, DML_FAULT_INVALID, -1, 0);
+  if (!dml_agent_put_path(L, 2, DML_FIELD_PATH, &face->fields)) return dml_agent_push_fault(L, DML_FAULT_INVALID, -1, 0);
   dml_fields_put_int(&face->fields, DML_FIELD_DEPTH, depth);
   dml_fields_put_int(&face->fields, DML_FIELD_LIMIT, limit);
   return dml_agent_face_ask(L, face, &REQUEST, DML_FRAME_LIST, push_entries);
@@ -349,6 +357,8 @@ static int l_open_read(lua_State *L) { return dml_agent_open_read(L, check_chann
 
 static int l_open_write(lua_State *L) { return dml_agent_open_write(L, check_channel(L)->channel); }
 
+static int l_watch(lua_State *L) { return dml_agent_watch(L, check_channel(L)->channel); }
+
 static const luaL_Reg METHODS[] = {{"ready", l_ready},
                                    {"closed", l_closed},
                                    {"close", l_close},
@@ -360,6 +370,8 @@ static const luaL_Reg METHODS[] = {{"ready", l_ready},
                                    {"list", l_list},
                                    {"mkdir", l_mkdir},
                                    {"remove", l_remove},
+                                   {"move", l_move},
+                                   {"watch", l_watch},
                                    {"open_read", l_open_read},
                                    {"open_write", l_open_write},
                                    {NULL, NULL}};
@@ -385,6 +397,7 @@ int dml_open_agent(lua_State *L) {
   dml_agent_class(L, DML_AGENT_REQUEST_T, NULL, NULL);
   dml_open_agent_proc(L);
   dml_open_agent_file(L);
+  dml_open_agent_watch(L);
   luaL_newlib(L, FUNCTIONS);
   return 1;
 }

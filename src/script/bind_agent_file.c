@@ -179,7 +179,7 @@ int dml_agent_open_read(lua_State *L, dml_agent_channel *channel) {
   dml_agent_face *face = new_file(L, channel, DML_AGENT_READER_T);
   lua_Integer offset = luaL_optinteger(L, 4, 0);
   luaL_argcheck(L, offset >= 0, 3, "offset must not be negative");
-  if (!dml_agent_put_path(L, 3, &face->fields)) return dml_agent_push_fault(L, DML_FAULT_INVALID, -1, 0);
+  if (!dml_agent_put_path(L, 3, DML_FIELD_PATH, &face->fields)) return dml_agent_push_fault(L, DML_FAULT_INVALID, -1, 0);
   dml_fields_put_int(&face->fields, DML_FIELD_OFFSET, offset);
   if (!lua_isnil(L, 5)) {
     lua_Integer length = luaL_checkinteger(L, 5);
@@ -192,7 +192,7 @@ int dml_agent_open_read(lua_State *L, dml_agent_channel *channel) {
 int dml_agent_open_write(lua_State *L, dml_agent_channel *channel) {
   lua_settop(L, 3);
   dml_agent_face *face = new_file(L, channel, DML_AGENT_WRITER_T);
-  if (!dml_agent_put_path(L, 3, &face->fields)) return dml_agent_push_fault(L, DML_FAULT_INVALID, -1, 0);
+  if (!dml_agent_put_path(L, 3, DML_FIELD_PATH, &face->fields)) return dml_agent_push_fault(L, DML_FAULT_INVALID, -1, 0);
   if (!lua_isnil(L, 4)) {
     luaL_checktype(L, 4, LUA_TTABLE);
     lua_getfield(L, 4, "append_at");

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "sandbox/box.h"
 #include "sandbox/isolation.h"
@@ -184,14 +185,16 @@ static int l_open(lua_State *L) {
   return dml_push_error(L, status == DML_NO_CAPACITY ? status : DML_LOCAL_ISOLATION_UNAVAILABLE);
 }
 
-/* iso:limits() -> {kind=, memory=, cpu=, pids=}: which limits hold for sandboxes of this engine */
+/* iso:limits() -> {kind=, memory=, cpu=, pids=, pause=}: which limits hold for sandboxes of this engine, and how they
+ * are paused */
 static int l_limits(lua_State *L) {
   const dml_cgroups *groups = &check_iso(L)->cgroups;
-  lua_createtable(L, 0, 4);
+  lua_createtable(L, 0, 5);
   set_string(L, "kind", groups->backend ? groups->backend->kind : "none");
   set_boolean(L, "memory", dml_cgroups_holds(groups, DML_CGROUP_MEMORY));
   set_boolean(L, "cpu", dml_cgroups_holds(groups, DML_CGROUP_CPU));
   set_boolean(L, "pids", dml_cgroups_holds(groups, DML_CGROUP_PIDS));
+  set_string(L, "pause", dml_cgroups_freezer(groups) == DML_FREEZER_LASTING ? "freezer" : "signals");
   return 1;
 }
 
@@ -263,13 +266,12 @@ static void read_options(lua_State *L, dml_box_options *options) {
   memset(options, 0, sizeof *options);
   options->stderr_fd = -1;
   options->disk_bytes = (uint64_t)number_field(L, 2, "disk_mb", 1, DISK_MB_MAX, -1) * MIB;
-  options->limits.memory_bytes =
-      (uint64_t)number_field(L, 2, "memory_mb", MEMORY_MB_MIN, MEMORY_MB_MAX, 0) * MIB;
+  options->limits.memory_bytes = (uint64_t)number_field(L, 2, "memory_mb", MEMORY_MB_MIN, MEMORY_MB_MAX, 0) * MIB;
   options->limits.cpu_count = number_field(L, 2, "cpu", CPU_MIN, CPU_MAX, 0);
   options->limits.pids_count = (uint32_t)number_field(L, 2, "pids", 1, PIDS_MAX, 0);
   size_t len;
   lua_getfield(L, 2, "name");
-  options->name = luaL_checklstring(L, -1, &len); /* stays on the stack, and so alive */
+  options->name = luaL_checklstring(L, -1, &len);       /* stays on the stack, and so alive */
   if (strlen(options->name) != len) options->name = ""; /* no name at all, so it is refused */
 }
 
@@ -284,8 +286,7 @@ static int l_start(lua_State *L) {
   dml_status status = dml_box_start(iso, &options, on_ended, b, &b->box);
   if (status != DML_OK) return dml_push_error(L, status);
   b->pid = dml_box_pid(b->box);
-  if (dml_cgroups_holds(&iso->cgroups, DML_CGROUP_MEMORY))
-    b->memory_mb = (double)(options.limits.memory_bytes / MIB);
+  if (dml_cgroups_holds(&iso->cgroups, DML_CGROUP_MEMORY)) b->memory_mb = (double)(options.limits.memory_bytes / MIB);
   if (dml_cgroups_holds(&iso->cgroups, DML_CGROUP_CPU)) b->cpu = options.limits.cpu_count;
   return 1;
 }
@@ -325,6 +326,49 @@ static int l_release(lua_State *L) {
     dml_box_free(ended);
   }
   lua_pushboolean(L, 1);
+  return 1;
+}
+
+/* box:pause() -> whether all of it stands (call again, some milliseconds later) | nil, err */
+static int l_pause(lua_State *L) {
+  box *b = check_box(L);
+  bool is_done = false;
+  dml_status status = b->box ? dml_box_pause(b->box, &is_done) : DML_CONFLICT;
+  if (status != DML_OK) return dml_push_error(L, status);
+  lua_pushboolean(L, is_done);
+  return 1;
+}
+
+/* box:resume() -> true | nil, err */
+static int l_resume(lua_State *L) {
+  box *b = check_box(L);
+  dml_status status = b->box ? dml_box_resume(b->box) : DML_CONFLICT;
+  return status == DML_OK ? dml_push_true(L, NULL) : dml_push_error(L, status);
+}
+
+static void set_count(lua_State *L, const char *key, uint64_t value) {
+  lua_pushinteger(L, value > LUA_MAXINTEGER ? LUA_MAXINTEGER : (lua_Integer)value);
+  lua_setfield(L, -2, key);
+}
+
+/* box:usage() -> {cpu_ms=, memory_bytes=, …} | nil, err */
+static int l_usage(lua_State *L) {
+  box *b = check_box(L);
+  dml_usage usage;
+  dml_status status = b->box ? dml_box_usage(b->box, &usage) : DML_CONFLICT;
+  if (status != DML_OK) return dml_push_error(L, status);
+  long cpu_count = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  lua_createtable(L, 0, 9);
+  set_count(L, "cpu_ms", usage.cpu_ms);
+  set_count(L, "memory_bytes", usage.memory_bytes);
+  set_count(L, "cache_bytes", usage.cache_bytes);
+  set_count(L, "processes", usage.process_count);
+  set_string(L, "source", usage.is_by_group ? "group" : "processes");
+  set_count(L, "host_cpu_count", cpu_count > 0 ? (uint64_t)cpu_count : 1);
+  set_count(L, "host_memory_bytes", pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0);
+  if (!usage.has_disk) return 1;
+  set_count(L, "disk_used_bytes", usage.disk_used_bytes);
+  set_count(L, "disk_total_bytes", usage.disk_total_bytes);
   return 1;
 }
 
@@ -374,8 +418,9 @@ static int box_index(lua_State *L) {
 
 static const luaL_Reg ISO_METHODS[] = {{"start", l_start}, {"limits", l_limits}, {NULL, NULL}};
 
-static const luaL_Reg BOX_METHODS[] = {
-    {"take_fd", l_take_fd}, {"kill", l_kill}, {"wait", l_wait}, {"release", l_release}, {NULL, NULL}};
+static const luaL_Reg BOX_METHODS[] = {{"take_fd", l_take_fd}, {"kill", l_kill},   {"wait", l_wait},
+                                       {"release", l_release}, {"pause", l_pause}, {"resume", l_resume},
+                                       {"usage", l_usage},     {NULL, NULL}};
 
 static const luaL_Reg FUNCTIONS[] = {{"preflight", l_preflight}, {"open", l_open}, {NULL, NULL}};
 

@@ -1,5 +1,6 @@
 --- engine.lua - `demilune engine`: runs the local engine, asks after it, stops it.
 local core = require "demilune.core"
+local door = require "demilune.engine.door"
 local engine = require "demilune.engine"
 local engine_start = require "demilune.engine_start"
 local state = require "demilune.state"
@@ -42,6 +43,27 @@ local function whole_number(text, min, max)
   return number and number >= min and number <= max and number or nil
 end
 
+--- What --listen and --key-file ask for; nil for neither, false when it was complained about.
+local function read_public(options)
+  local text, path = options.listen, options["key-file"]
+  if not text and not path then return nil end
+  if not text or not path then
+    complain "--listen and --key-file go together"
+    return false
+  end
+  local address, port = door.read_address(text)
+  if not address then
+    complain("--listen cannot be used: " .. port)
+    return false
+  end
+  local key, why = door.read_key(path)
+  if not key then
+    complain("--key-file cannot be used: " .. why)
+    return false
+  end
+  return { address = address, port = port, key = key }
+end
+
 local function run(options)
   if options.status then return show_status() end
   if options.stop then return stop() end
@@ -55,7 +77,11 @@ local function run(options)
     complain "--idle-seconds takes a whole number"
     return 2
   end
-  local code, message = engine.run { ready_fd = ready_fd, idle_ms = idle_s and idle_s * 1000 }
+  local public = read_public(options)
+  if public == false then return 2 end
+  local code, message = engine.run {
+    ready_fd = ready_fd, idle_ms = idle_s and idle_s * 1000, public = public,
+  }
   if message then complain(message) end
   return code
 end
@@ -63,15 +89,24 @@ end
 return {
   name = "engine",
   summary = "Run the local engine, which keeps the sandboxes of this machine.",
-  usage = "engine [--detach] [--ready-fd N] | --status | --stop",
+  usage = "engine [--detach] [--ready-fd N] [--listen ADDRESS:PORT --key-file FILE] | --status | --stop",
   help = [[
 Runs the engine of this user until it is stopped, or has had no sandbox for five minutes. Servers
 start it by themselves.
 
-  --detach      leave terminal and session; must come first
-  --ready-fd N  write one byte to descriptor N when the engine listens
-  --status      print one line about the running engine; exit 1 when there is none
-  --stop        end all sandboxes and the engine]],
-  options = { "detach", "ready-fd:", "stop", "status", "idle-seconds:" },
+With --listen it also serves E2B's protocol over plain HTTP on a port of this machine, and then runs
+until it is stopped. It prints the address when it listens; point an E2B SDK at it by E2B_API_URL and
+E2B_SANDBOX_URL, with the key as E2B_API_KEY.
+
+  --detach         leave terminal and session; must come first
+  --ready-fd N     write one byte to descriptor N when the engine listens
+  --listen A:PORT  127.0.0.1:PORT or [::1]:PORT; port 0 lets the system choose
+  --key-file FILE  the key that clients must show: the first line, at least 16 bytes, of a file of
+                   yours with mode 0600
+  --status         print one line about the running engine; exit 1 when there is none
+  --stop           end all sandboxes and the engine]],
+  options = {
+    "detach", "ready-fd:", "stop", "status", "idle-seconds:", "listen:", "key-file:",
+  },
   run = run,
 }

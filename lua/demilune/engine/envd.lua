@@ -1,50 +1,28 @@
---- envd.lua - the data plane: which sandbox a request means, and the two forms of Connect calls.
---
--- All sandboxes share the engine's socket; the header E2b-Sandbox-Id says which one is meant, as on
--- E2B's shared host.
+--- envd.lua - the data plane: the two forms of Connect calls, /files, and what E2B's envd has beside
+--- them.
 local connect = require "demilune.connect"
 local core = require "demilune.core"
 local faults = require "demilune.engine.faults"
 local files = require "demilune.engine.files"
 local filesystem = require "demilune.engine.filesystem"
 local input = require "demilune.engine.input"
+local metrics = require "demilune.engine.metrics"
 local process = require "demilune.engine.process"
 local router = require "demilune.engine.router"
+local target = require "demilune.engine.target"
+local watch = require "demilune.engine.watch"
 
 local envd = {}
 
-local ENVD_PORT = "49983"
-local ID = "^i[a-z2-7]+$"
-local ID_BYTES = 20
 --- A request message; a Start may carry 2 MiB of arguments and environment, a SendInput as much in
 --- base64.
 local MESSAGE_MAX_BYTES = 4 * 1024 * 1024
 local USER = "user"
+--- The path of a Connect call.
+local RPC = "^/[%w_]+%.[%w_.]+/[%w_]+$"
 
---- Answers as E2B's proxy does when there is no such sandbox or port.
-local function answer_gone(req, id, port)
-  local fault = faults.new(port and "port_closed" or "sandbox_gone")
-  local known = #id == ID_BYTES and id:find(ID) and id or ""
-  return router.json(req, 502, {
-    sandboxId = known, message = fault.message, port = port, code = 502,
-    error_code = fault.error_code,
-  })
-end
-
---- The sandbox that the request names; nil when it was answered, since there is none.
 local function find_sandbox(self, req)
-  local id = req.headers["e2b-sandbox-id"] or ""
-  local sandbox = self.sandboxes:find(id)
-  if not sandbox then
-    answer_gone(req, id)
-    return nil
-  end
-  local port = req.headers["e2b-sandbox-port"] or ENVD_PORT
-  if port ~= ENVD_PORT then
-    answer_gone(req, id, #port <= 5 and port:match "^%d+$" and tonumber(port) or 0)
-    return nil
-  end
-  return sandbox
+  return target.find(self, req, target.ENVD_PORT)
 end
 
 --- The user of an RPC stands in Authorization, with an empty password; there is one.
@@ -76,8 +54,8 @@ local function unary(self, handler)
     end)
     if ok then return router.json(req, 200, result) end
     if result == core.task.CANCELLED then error(result, 0) end
+    if target.answer_lost(req, sandbox, result) then return end
     local fault = faults.of(result)
-    if fault.error_code == "sandbox_gone" then return answer_gone(req, sandbox.id) end
     if fault.error_code == "unsupported_media_type" then error(fault, 0) end
     local body = faults.connect_body(fault)
     local status = faults.status(fault)
@@ -115,8 +93,8 @@ local function stream(self, handler)
     end)
     if ok then return result() end
     if result == core.task.CANCELLED then error(result, 0) end
+    if target.answer_lost(req, sandbox, result) then return end
     local fault = faults.of(result)
-    if fault.error_code == "sandbox_gone" then return answer_gone(req, sandbox.id) end
     local frame = connect.ending(faults.connect_body(fault))
     input.drain(req)
     req:respond(200, { ["Content-Type"] = connect.STREAM_TYPE }, frame)
@@ -124,18 +102,23 @@ local function stream(self, handler)
 end
 
 --- A call of /files.
-local function plain(self, handler)
+local function plain(self, operation, handler)
   return function(req)
-    local sandbox = find_sandbox(self, req)
+    local sandbox = target.find_for_file(self, req, operation)
     if not sandbox then return end
     local user = req.query.username
     if user and user ~= USER then faults.raise "unauthenticated" end
     local ok, raised = pcall(handler, sandbox, req)
-    if ok then return end
-    if faults.is(raised) and raised.error_code == "sandbox_gone" then
-      return answer_gone(req, sandbox.id)
-    end
+    if ok or target.answer_lost(req, sandbox, raised) then return end
     error(raised, 0)
+  end
+end
+
+--- A call that shows something of a sandbox.
+local function shown(self, make)
+  return function(req)
+    local sandbox = find_sandbox(self, req)
+    if sandbox then router.json(req, 200, make(sandbox)) end
   end
 end
 
@@ -144,38 +127,55 @@ local function refuse()
 end
 
 --- Methods of envd that are known and not had.
-local UNSERVED = {
-  { unary, "/process.Process/Update" }, { unary, "/process.Process/StreamInput" },
-  { unary, "/filesystem.Filesystem/Move" }, { stream, "/filesystem.Filesystem/WatchDir" },
-  { unary, "/filesystem.Filesystem/CreateWatcher" }, { unary,
-  "/filesystem.Filesystem/GetWatcherEvents" },
-  { unary, "/filesystem.Filesystem/RemoveWatcher" },
-}
+local UNSERVED = { "/process.Process/Update", "/process.Process/StreamInput" }
+
+--- What one of these files makes of a path of its own, in the two forms of calls.
+local function add_calls(routes, self, form, handlers)
+  for path, handler in pairs(handlers) do
+    routes[#routes + 1] = { "POST", path, form(self, handler) }
+  end
+end
 
 --- The routes of the data plane.
----@param self { sandboxes: demilune.engine.Sandboxes }
+---@param self demilune.engine.Plane
 ---@return demilune.engine.Route[]
 function envd.routes(self)
   local routes = {
-    { "GET", "/health", function(req) return find_sandbox(self, req) and router.empty(req,
-      204) end },
-    { "GET", "/files", plain(self, files.download) },
-    { "POST", "/files", plain(self, files.upload) },
-    { "POST", "/process.Process/Start", stream(self, process.start) },
-    { "POST", "/process.Process/Connect", stream(self, process.connect) },
-    { "POST", "/process.Process/List", unary(self, process.list) },
-    { "POST", "/process.Process/SendSignal", unary(self, process.send_signal) },
-    { "POST", "/process.Process/SendInput", unary(self, process.send_input) },
-    { "POST", "/process.Process/CloseStdin", unary(self, process.close_stdin) },
-    { "POST", "/filesystem.Filesystem/ListDir", unary(self, filesystem.list_dir) },
-    { "POST", "/filesystem.Filesystem/Stat", unary(self, filesystem.stat) },
-    { "POST", "/filesystem.Filesystem/MakeDir", unary(self, filesystem.make_dir) },
-    { "POST", "/filesystem.Filesystem/Remove", unary(self, filesystem.remove) },
+    { "GET", "/health", function(req) return find_sandbox(self, req) and router.empty(req, 204) end },
+    { "GET", "/metrics", shown(self, metrics.of_envd) },
+    { "GET", "/envs", shown(self, function(sandbox) return sandbox.env end) },
+    { "GET", "/files", plain(self, "read", files.download) },
+    { "POST", "/files", plain(self, "write", files.upload) },
   }
-  for _, call in ipairs(UNSERVED) do
-    routes[#routes + 1] = { "POST", call[2], call[1](self, refuse) }
-  end
+  add_calls(routes, self, stream, {
+    ["/process.Process/Start"] = process.start, ["/process.Process/Connect"] = process.connect,
+  })
+  add_calls(routes, self, unary, {
+    ["/process.Process/List"] = process.list,
+    ["/process.Process/SendSignal"] = process.send_signal,
+    ["/process.Process/SendInput"] = process.send_input,
+    ["/process.Process/CloseStdin"] = process.close_stdin,
+    ["/filesystem.Filesystem/ListDir"] = filesystem.list_dir,
+    ["/filesystem.Filesystem/Stat"] = filesystem.stat,
+    ["/filesystem.Filesystem/MakeDir"] = filesystem.make_dir,
+    ["/filesystem.Filesystem/Remove"] = filesystem.remove,
+    ["/filesystem.Filesystem/Move"] = filesystem.move,
+  })
+  add_calls(routes, self, stream, watch.STREAM)
+  add_calls(routes, self, unary, watch.UNARY)
+  for _, path in ipairs(UNSERVED) do routes[#routes + 1] = { "POST", path, unary(self, refuse) } end
   return routes
+end
+
+--- Answers a call of a method that nobody knows; false when the request is no such call.
+---@param self demilune.engine.Plane
+---@param req table
+---@return boolean
+function envd.answer_unknown(self, req)
+  if req.method ~= "POST" or not req.path:find(RPC) then return false end
+  local form = input.media_type(req) == connect.STREAM_TYPE and stream or unary
+  form(self, refuse)(req)
+  return true
 end
 
 return envd

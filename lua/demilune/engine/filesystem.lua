@@ -1,4 +1,4 @@
---- filesystem.lua - filesystem.Filesystem of envd: ListDir, Stat, MakeDir, Remove.
+--- filesystem.lua - filesystem.Filesystem of envd: ListDir, Stat, MakeDir, Move, Remove.
 --
 -- All sandboxes share this process, and file names are the sandbox's to choose: so a listing is
 -- bounded in bytes as it will be sent, few large ones are made at a time, one a sandbox, and what
@@ -25,6 +25,8 @@ local FEWER = 8
 --- Of entries that are made in one go, so that others have their turn.
 local BURST_COUNT = 500
 local TRIM_AFTER_MS = 250
+local SIGKILL = 9
+local TEMPORARY_CHARACTERS = 12
 
 local TYPES = {
   file = "FILE_TYPE_FILE", directory = "FILE_TYPE_DIRECTORY", symlink = "FILE_TYPE_SYMLINK",
@@ -41,7 +43,9 @@ end
 
 --- An entry of the agent as envd's EntryInfo. A pipe, socket or device has no type, as proto3
 --- leaves zero values out.
-local function show(entry)
+---@param entry demilune.core.agent.Entry
+---@return table
+function filesystem.show(entry)
   return {
     name = entry.name, path = entry.path, type = TYPES[entry.type], size = tostring(entry.size),
     mode = entry.mode,
@@ -111,7 +115,7 @@ end
 local function show_all(entries)
   local shown, bytes = core.json.array {}, 0
   for i, entry in ipairs(entries) do
-    local one = show(entry)
+    local one = filesystem.show(entry)
     bytes = bytes + #core.json.encode(one) + 1
     if bytes > ANSWER_MAX_BYTES then break end
     shown[i] = one
@@ -142,7 +146,7 @@ end
 local function stat(sandbox, absolute)
   local entry, err = sandbox.channel:stat(absolute)
   if not entry then faults.raise_agent(err) end
-  return { entry = show(entry) }
+  return { entry = filesystem.show(entry) }
 end
 
 --- Stat. Does not follow a final symlink.
@@ -162,6 +166,74 @@ function filesystem.make_dir(sandbox, message)
   local ok, err = sandbox.channel:mkdir(dir)
   if not ok then faults.raise_agent(err) end
   return stat(sandbox, dir)
+end
+
+--- Moves from $1 to $2 on another file system, as home and /tmp are two: a copy, $3, that takes its
+--- place when it is whole.
+local COPY = [[
+cp -aT -- "$1" "$3" && mv -fT -- "$3" "$2" || { rm -rf -- "$3"; exit 1; }
+rm -rf -- "$1" || exit 2]]
+--- How long that may take.
+local COPY_MS = 600000
+local COPY_WORDS_BYTES = 4096
+local COPY_FAULTS = {
+  { "No space left on device", "disk_full" }, { "Disk quota exceeded", "disk_full" },
+  { "Permission denied", "file_permission" }, { "Operation not permitted", "file_permission" },
+  { "Read-only file system", "file_permission" }, { "No such file or directory", "file_not_found" },
+}
+
+--- What a failed copy means. Its words are only looked at, never shown.
+local function copy_fault(exit, words)
+  if exit.timed_out then return "deadline_exceeded" end
+  if exit.code == 2 then return "file_permission" end
+  for _, pair in ipairs(COPY_FAULTS) do
+    if words:find(pair[1], 1, true) then return pair[2] end
+  end
+  return "unsupported"
+end
+
+--- Waits for the end of a copy; nil or the name of a fault.
+local function await_copy(proc)
+  local words = ""
+  while true do
+    local event, err = proc:next()
+    if not event then faults.raise_agent(err) end
+    if event.type == "output" then words = event.stderr.tail or "" end
+    if event.type == "exit" then
+      return event.code ~= 0 and copy_fault(event, words) or nil
+    end
+  end
+end
+
+local function copy(sandbox, from, to)
+  local temporary = to:match "^(.*/)" .. ".demilune-" .. core.crypto.id(TEMPORARY_CHARACTERS)
+  local proc, err = sandbox.channel:start {
+    cmd = "/bin/sh", args = { "-c", COPY, "sh", from, to, temporary }, envs = { "LC_ALL=C" },
+    timeout_ms = COPY_MS, spool = { stderr_tail = COPY_WORDS_BYTES },
+  }
+  if not proc then faults.raise_agent(err, { not_found = "unsupported" }) end
+  local ok, fault = pcall(await_copy, proc)
+  if ok and not fault then return end
+  core.task.spawn(function() -- the client may be gone, and this task with it
+    sandbox.channel:signal(proc.pid, SIGKILL)
+    sandbox.channel:remove(temporary)
+  end)
+  if not ok then error(fault, 0) end
+  faults.raise(fault)
+end
+
+--- Move; the parents of the destination are made. Over file systems it is a copy and a removal.
+---@param sandbox demilune.engine.Sandbox
+---@param message table
+---@return table
+function filesystem.move(sandbox, message)
+  local from, to = path.need(message, "source"), path.need(message, "destination")
+  local ok, err = sandbox.channel:move(from, to)
+  if not ok then
+    if err.code ~= "cross_device" then faults.raise_agent(err) end
+    copy(sandbox, from, to)
+  end
+  return stat(sandbox, to)
 end
 
 --- Remove, with everything below; what is not there is fine, as with envd.

@@ -2,13 +2,15 @@
 --
 -- E2B decodes the metadata filter three times: as a query value (done before this), as a whole, and
 -- each key and value; so a space in a value arrives here as %2520 and a plain word as itself.
+local core = require "demilune.core"
 local faults = require "demilune.engine.faults"
 
 local filter = {}
 
 local STATES = { running = true, paused = true }
---- Filters of E2B that would change the answer and are not had.
-local REFUSED = { "order", "startedAfter", "startedBefore", "template", "templateID" }
+local ORDERS = { asc = true, desc = true }
+--- Filters that would change the answer and are not had.
+local REFUSED = { "startedBefore", "templateID" }
 
 --- Undoes one layer of percent-encoding; nil for a broken escape.
 local function unescape(text)
@@ -39,17 +41,35 @@ local function read_states(text)
   return wanted
 end
 
---- A function that says of a sandbox whether the query wants it. All of this engine run.
+--- A moment as task.iso writes it, so that texts compare as moments do.
+local function read_moment(text)
+  local seconds, fraction = text:match "^(%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%d)%.?(%d*)Z$"
+  if not seconds then faults.bad("startedAfter", "It must be a moment in UTC, as 2026-01-31T12:00:00Z.") end
+  return ("%s.%sZ"):format(seconds, (fraction .. "000"):sub(1, 3))
+end
+
+--- Whether the oldest come first.
+---@param query table<string, string>
+---@return boolean
+function filter.is_ascending(query)
+  if query.order and not ORDERS[query.order] then faults.bad("order", "It is asc or desc.") end
+  return query.order == "asc"
+end
+
+--- A function that says of a sandbox whether the query wants it.
 ---@param query table<string, string>
 ---@return fun(sandbox: demilune.engine.Sandbox): boolean
 function filter.read(query)
   for _, name in ipairs(REFUSED) do
     if query[name] then faults.raise("unsupported", { field = name }) end
   end
-  local is_running_wanted = not query.state or read_states(query.state).running == true
+  local states = query.state and read_states(query.state) or STATES
   local wanted = query.metadata and read_metadata(query.metadata) or {}
+  local since = query.startedAfter and read_moment(query.startedAfter)
   return function(sandbox)
-    if not is_running_wanted then return false end
+    if not states[sandbox.state == "running" and "running" or "paused"] then return false end
+    if query.template and sandbox.template ~= query.template then return false end
+    if since and core.task.iso(sandbox.started_at_ms) < since then return false end
     for key, value in pairs(wanted) do
       if sandbox.metadata[key] ~= value then return false end
     end

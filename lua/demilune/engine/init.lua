@@ -5,11 +5,11 @@
 -- socket goes before the lock, so that whoever finds no socket may start the next engine and gets
 -- the lock soon.
 local core = require "demilune.core"
-local envd = require "demilune.engine.envd"
+local door = require "demilune.engine.door"
+local expiry = require "demilune.engine.expiry"
 local leases = require "demilune.engine.leases"
-local rest = require "demilune.engine.rest"
-local router = require "demilune.engine.router"
 local sandboxes = require "demilune.engine.sandboxes"
+local serving = require "demilune.engine.serving"
 local state = require "demilune.state"
 
 local task = core.task
@@ -23,6 +23,9 @@ engine.IDLE_S = 300
 local LOCK_TRIES, LOCK_PAUSE_MS = 25, 20
 --- One a running command, of all servers of the user. The program raises its limit of descriptors far enough.
 local CONNECTIONS_MAX = 2048
+--- Over TCP, where anybody on the machine may connect: so few that they leave room for the others.
+local TCP_CONNECTIONS_MAX = 512
+local TCP_IDLE_S = 30
 local HEADER_MAX_BYTES = 32 * 1024
 --- So that the answer to a stop is out before the connections are closed.
 local LAST_ANSWER_MS = 30
@@ -56,14 +59,32 @@ local function isolation_opener()
   end
 end
 
-local function listen(handler)
+local function listen(fd, connections, handler, idle_timeout_s)
+  return core.httpd.listen {
+    fd = fd, connections = connections, max_requests = connections,
+    max_header_bytes = HEADER_MAX_BYTES, idle_timeout_s = idle_timeout_s, handler = handler,
+  }
+end
+
+--- The unix socket.
+local function listen_here(parts)
   local fd, err = core.sys.listen_unix(state.engine_socket())
   if not fd then return nil, err end
-  return core.httpd.listen {
-    fd = fd, connections = CONNECTIONS_MAX, max_requests = CONNECTIONS_MAX,
-    max_header_bytes = HEADER_MAX_BYTES,
-    handler = handler,
-  }
+  return listen(fd, CONNECTIONS_MAX, serving.here(parts))
+end
+
+--- The TCP port, where one was asked for. Says on stdout which it is.
+local function listen_public(parts, public)
+  if not public then return true end
+  local fd, port = core.httpd.listen_tcp(public.address, public.port)
+  if not fd then return nil, port end
+  local handler = serving.public(parts, door.new(public.address, public.key))
+  local server, err = listen(fd, TCP_CONNECTIONS_MAX, handler, TCP_IDLE_S)
+  if not server then return nil, err end
+  local host = public.address:find(":", 1, true) and "[" .. public.address .. "]" or public.address
+  io.stdout:write(("demilune engine listens on http://%s:%d\n"):format(host, port))
+  io.stdout:flush()
+  return server
 end
 
 --- Ready: one byte to whoever started us.
@@ -73,12 +94,12 @@ local function tell_ready(fd)
   core.sys.close(fd)
 end
 
---- Waits until somebody stops the engine, or it has been idle for `idle_ms`.
+--- Waits until somebody stops the engine, or it has been idle for `idle_ms` (nil: for ever).
 local function live(all, held, stopped, idle_ms)
   local idle_since_ms
   while not stopped.is_set do
     all.changed:clear()
-    local is_idle = all.count == 0 and all.ending == 0 and held.count == 0
+    local is_idle = idle_ms and all.count == 0 and all.ending == 0 and held.count == 0
     idle_since_ms = is_idle and (idle_since_ms or task.now_ms()) or nil
     local left_ms = is_idle and idle_since_ms + idle_ms - task.now_ms() or nil
     if left_ms and left_ms <= 0 then
@@ -95,39 +116,64 @@ local function watch_signals(stop)
   core.sys.on_signal("HUP", core.log.reopen)
 end
 
---- Builds the parts, serves, ends all.
-local function serve(options)
+--- What both doors serve.
+local function make_parts(stop)
   local open_isolation = isolation_opener()
-  local all = sandboxes.new(open_isolation)
-  local held = leases.new(all)
-  local stopped = { is_set = false }
-  local function stop()
-    stopped.is_set = true
-    all.changed:set()
-  end
   open_isolation()
-  local routes = rest.routes { sandboxes = all, leases = held, stop = stop, limits = function()
+  local all = sandboxes.new(open_isolation)
+  local function limits()
     local iso = open_isolation()
     return iso and iso:limits()
-  end }
-  for _, route in ipairs(envd.routes { sandboxes = all }) do routes[#routes + 1] = route end
-  local server, err = listen(router.new(routes))
-  if not server then return nil, err end
-  local expiry = task.spawn(all.watch_expiry, all)
+  end
+  return { sandboxes = all, leases = leases.new(all), stop = stop, limits = limits }
+end
+
+--- Listens at both doors; nil and what failed, and then at none.
+local function open_doors(parts, public)
+  local here, err = listen_here(parts)
+  if not here then return nil, err end
+  local there, why = listen_public(parts, public)
+  if not there then
+    core.fs.remove(state.engine_socket())
+    here:close()
+    return nil, why
+  end
+  return function()
+    core.fs.remove(state.engine_socket())
+    here:close()
+    if public then there:close() end
+  end
+end
+
+--- Builds the parts, serves, ends all.
+local function serve(options)
+  local stopped, parts = { is_set = false }, nil
+  local function stop()
+    stopped.is_set = true
+    parts.sandboxes.changed:set()
+  end
+  parts = make_parts(stop)
+  local close, err = open_doors(parts, options.public)
+  if not close then return nil, err end
+  local keeper = task.spawn(expiry.watch, parts.sandboxes)
   watch_signals(stop)
   core.log.info("engine " .. core.sys.version .. " listens, process " .. core.sys.pid())
   tell_ready(options.ready_fd)
-  live(all, held, stopped, options.idle_ms or engine.IDLE_S * 1000)
-  all:close()
+  live(parts.sandboxes, parts.leases, stopped, options.idle_ms)
+  parts.sandboxes:close()
   if stopped.is_set then task.sleep(LAST_ANSWER_MS) end
-  core.fs.remove(state.engine_socket())
-  server:close()
-  expiry:cancel()
+  close()
+  keeper:cancel()
   return true
 end
 
+---@class demilune.engine.Options
+---@field ready_fd? integer
+---@field idle_ms? integer  IDLE_S without it; with a TCP port, which somebody asked for, for ever
+---@field public? { address: string, port: integer, key: string }  also listens on TCP
+
 --- The engine's whole life. Raises for a state folder that cannot be used.
----@param options { ready_fd?: integer, idle_ms?: integer }
+---@param options demilune.engine.Options
 ---@return integer exit_code
 ---@return string? message  one line for a person, when it failed
 function engine.run(options)
@@ -136,6 +182,7 @@ function engine.run(options)
     if err.category == "conflict" then return engine.EXIT_BUSY, "another engine runs" end
     return 1, "the engine's lock cannot be taken: " .. err.message
   end
+  options.idle_ms = options.idle_ms or not options.public and engine.IDLE_S * 1000 or nil
   core.log.open(state.path("log", true) .. "/engine.log")
   local ok, done, why = pcall(serve, options)
   lock:release()

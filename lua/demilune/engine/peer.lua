@@ -5,6 +5,7 @@
 -- shows in the NSpid line of its status (proc(5)); a peer that cannot be looked at is refused as
 -- well.
 local core = require "demilune.core"
+local faults = require "demilune.engine.faults"
 
 local peer = {}
 
@@ -33,6 +34,14 @@ function peer.is_allowed(credentials)
   own_depth = own_depth or depth_of "self"
   local depth = credentials.pid > 0 and depth_of(credentials.pid) or nil
   return depth ~= nil and own_depth ~= nil and depth <= own_depth
+end
+
+--- The fault of a request whose peer may not talk to this engine.
+---@param req table
+---@return demilune.engine.Fault?
+function peer.refuse(req)
+  if peer.is_allowed(req:peer()) then return nil end
+  return faults.new "forbidden"
 end
 
 return peer

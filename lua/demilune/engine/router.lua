@@ -2,11 +2,11 @@
 --- answer.
 --
 -- A handler answers by itself and returns, or raises a fault; it never has to clean up the
--- connection. The peer is looked at before anything else.
+-- connection. Whoever may not be served is refused before anything else, and what they still send is
+-- not waited for.
 local core = require "demilune.core"
 local faults = require "demilune.engine.faults"
 local input = require "demilune.engine.input"
-local peer = require "demilune.engine.peer"
 
 local router = {}
 
@@ -71,31 +71,45 @@ local function allowed(entry)
   return table.concat(methods, ", ")
 end
 
+--- Answers one whose body is not worth reading.
+local function turn_away(req, fault)
+  local headers = { ["Content-Type"] = "application/json", Connection = "close" }
+  return req:respond(faults.status(fault), headers, core.json.encode(faults.rest_body(fault)))
+end
+
+--- Faults of those who have not shown who they are.
+local STRANGERS = { forbidden = true, bad_key = true, bad_token = true, bad_signature = true }
+
+---@class demilune.engine.Guard
+---@field refuse fun(req: table): demilune.engine.Fault?  looks at a request before anything else
+---@field answer_unknown? fun(req: table): boolean?  for an address that is not there; true when it
+---answered, or raises another fault
+
 --- A handler for httpd over a list of routes.
 ---@param routes demilune.engine.Route[]
+---@param guard demilune.engine.Guard
 ---@return fun(req: table)
-function router.new(routes)
+function router.new(routes, guard)
   local exact, patterns = compile(routes)
   local function serve(req)
+    local fault = guard.refuse(req)
+    if fault then error(fault, 0) end
     local entry, segment = find(exact, patterns, req.path)
-    if not entry then faults.raise "not_found" end
-    local handler = entry.methods[req.method]
-    if not handler then
+    local handler = entry and entry.methods[req.method]
+    if handler then return handler(req, segment) end
+    if guard.answer_unknown and guard.answer_unknown(req) then return end
+    if entry then
       local body = faults.rest_body(faults.new "method_not_allowed")
       return router.json(req, 405, body, { Allow = allowed(entry) })
     end
-    return handler(req, segment)
+    faults.raise "not_found"
   end
-  local forbidden = core.json.encode(faults.rest_body(faults.new "forbidden"))
   return function(req)
-    if not peer.is_allowed(req:peer()) then
-      local headers = { ["Content-Type"] = "application/json", Connection = "close" }
-      return req:respond(403, headers, forbidden)
-    end
     local ok, raised = pcall(serve, req)
     if ok then return end
     if raised == core.task.CANCELLED then error(raised, 0) end
     local fault = faults.of(raised)
+    if STRANGERS[fault.error_code] then return turn_away(req, fault) end
     if not router.json(req, faults.status(fault), faults.rest_body(fault)) then req:abort() end
   end
 end

@@ -7,6 +7,7 @@
 -- to be connected for them to be kept.
 local core = require "demilune.core"
 local faults = require "demilune.engine.faults"
+local tokens = require "demilune.engine.tokens"
 
 local task = core.task
 
@@ -18,9 +19,6 @@ sandboxes.MAX_COUNT = 128
 sandboxes.HELLO_TIMEOUT_MS = 10000
 --- How long an answer to a kill may wait for the last process.
 local GONE_TIMEOUT_MS = 5000
---- The loop's timers stand still while the machine sleeps, so the next expiry is looked at this
---- often.
-local EXPIRY_LOOK_MS = 10000
 local ID_RANDOM_CHARACTERS = 19
 
 ---@class demilune.engine.Sandbox
@@ -38,6 +36,14 @@ local ID_RANDOM_CHARACTERS = 19
 ---@field deadline_ms integer     task.now_ms
 ---@field channel table           core.agent
 ---@field box table               core.isolation
+---@field state "running"|"pausing"|"paused"
+---@field moved? table            event: the state is settled; nil while it is
+---@field timeout_s integer       what the creation asked for
+---@field has_auto_pause boolean  paused, not ended, at its time
+---@field has_auto_resume boolean
+---@field access_token string     asked for by the data plane over TCP
+---@field traffic_token string    likewise, by ports other than envd's
+---@field born_ms integer         task.now_ms
 ---@field is_ended boolean
 ---@field ended_by? string        the fault that a creation under way is answered with
 ---@field gone table              event: nothing of it is left
@@ -106,6 +112,7 @@ function Sandboxes:kill(sandbox, why)
   self.count, self.ending = self.count - 1, self.ending + 1
   if sandbox.box then sandbox.box:kill() end
   if sandbox.channel then sandbox.channel:close() end
+  if sandbox.moved then sandbox.moved:set() end
   self.changed:set()
 end
 
@@ -196,6 +203,21 @@ end
 ---@field env table<string, string>
 ---@field metadata table<string, string>
 ---@field lease? string
+---@field has_auto_pause boolean
+---@field has_auto_resume boolean
+
+--- An entry for a sandbox that is to be.
+local function describe(number, spec)
+  return {
+    id = "i" .. core.crypto.id(ID_RANDOM_CHARACTERS), number = number,
+    template = spec.template, env = spec.env, metadata = spec.metadata, lease = spec.lease,
+    disk_mb = spec.disk_mb, timeout_s = spec.timeout_s,
+    has_auto_pause = spec.has_auto_pause, has_auto_resume = spec.has_auto_resume,
+    access_token = tokens.fresh(), traffic_token = tokens.fresh(),
+    started_at_ms = task.epoch_ms(), born_ms = task.now_ms(),
+    state = "running", gone = task.event(), is_ended = false, is_ready = false,
+  }
+end
 
 --- Makes a sandbox and waits until it can be used. Raises a fault, or the cancel of the task; then
 --- nothing is left.
@@ -205,13 +227,7 @@ function Sandboxes:create(spec)
   if self.is_closing then faults.raise "engine_stopping" end
   if self.count + self.ending >= sandboxes.MAX_COUNT then faults.raise "too_many_sandboxes" end
   self.number, self.count = self.number + 1, self.count + 1
-  local sandbox = {
-    id = "i" .. core.crypto.id(ID_RANDOM_CHARACTERS), number = self.number,
-    template = spec.template, env = spec.env,
-    metadata = spec.metadata, lease = spec.lease, disk_mb = spec.disk_mb,
-    started_at_ms = task.epoch_ms(),
-    gone = task.event(), is_ended = false, is_ready = false,
-  }
+  local sandbox = describe(self.number, spec)
   self.by_id[sandbox.id] = sandbox
   start(self, sandbox, spec)
   await_hello(self, sandbox)
@@ -219,22 +235,6 @@ function Sandboxes:create(spec)
   self:set_timeout(sandbox, spec.timeout_s)
   core.log.info("sandbox " .. sandbox.id .. " started")
   return sandbox
-end
-
---- Ends what is over, for ever. Runs as a task.
-function Sandboxes:watch_expiry()
-  while true do
-    self.changed:clear()
-    local now_ms, next_ms = task.now_ms(), nil
-    local function is_over(sandbox)
-      local deadline_ms = sandbox.deadline_ms
-      if deadline_ms and deadline_ms <= now_ms then return true end
-      if deadline_ms and (not next_ms or deadline_ms < next_ms) then next_ms = deadline_ms end
-      return false
-    end
-    self:kill_matching(is_over)
-    self.changed:wait(next_ms and math.min(next_ms - now_ms, EXPIRY_LOOK_MS) or nil)
-  end
 end
 
 --- Takes no more creations, ends all sandboxes and waits until nothing of them is left, a bounded

@@ -12,8 +12,8 @@ error "lua/demilune/meta/agent.lua is for editors and cannot be required"
 local agent = {}
 
 --- What went wrong in the sandbox or on the way. "exhausted": no process, descriptor, stream or memory is left.
---- "closed": the channel or the stream has ended. "unsupported": no regular file. "failed": anything else that the
---- kernel said.
+--- "closed": the channel or the stream has ended. "unsupported": no regular file. "cross_device": the
+--- other path is on another file system. "failed": anything else that the kernel said.
 ---@alias demilune.core.agent.Code
 ---| "not_found"
 ---| "permission"
@@ -29,6 +29,7 @@ local agent = {}
 ---| "timeout"
 ---| "exhausted"
 ---| "failed"
+---| "cross_device"
 
 ---@class demilune.core.AgentError
 ---@field category "agent"
@@ -56,6 +57,16 @@ local Reader = {}
 --- A file that is written. Collecting it, or a <close> variable, before `commit` leaves the old file.
 ---@class demilune.core.agent.Writer
 local Writer = {}
+
+--- A folder that is watched. Collecting it, or a <close> variable, closes it.
+---@class demilune.core.agent.Watcher
+local Watcher = {}
+
+--- As the sandbox says it. `name` is a path from the watched folder on, or "." for the folder itself. A "rename" tells
+--- that the name is gone; where what it named is seen again, a "create" follows.
+---@class demilune.core.agent.Change
+---@field type "create"|"write"|"remove"|"rename"|"chmod"
+---@field name string
 
 ---@class demilune.core.agent.Spool
 ---@field stdout_live? integer      [0, 1048576] bytes from the start that come as events; 0 without it
@@ -203,6 +214,25 @@ function Channel:mkdir(path) end
 ---@return demilune.core.AgentError? err
 function Channel:remove(path) end
 
+--- Renames; the missing directories above `to` are made. Codes: exists (a directory is at `to`; what else is there is
+--- replaced), cross_device, not_found, permission and others of rename(2).
+---@async
+---@param from string
+---@param to string
+---@return true?
+---@return demilune.core.AgentError? err
+function Channel:move(from, to) end
+
+--- Watches a folder, and with `recursive` all folders below it that the user may read, those too that are made later
+--- (what they hold by then counts as made, some of it twice). Codes: not_found, not_a_directory, permission; exhausted:
+--- 32 watchers are there already, the folders are more than 4096 or 64 levels, or the machine has no watches left.
+---@async
+---@param path string
+---@param options? {recursive: boolean?}
+---@return demilune.core.agent.Watcher?
+---@return demilune.core.AgentError? err
+function Channel:watch(path, options) end
+
 --- Opens a regular file to be read. Codes: not_found, permission, is_directory, unsupported and others.
 ---@async
 ---@param path string
@@ -245,6 +275,18 @@ function Proc:close_stdin() end
 
 --- Forgets the command, which runs on; `connect` finds it again. Twice is fine.
 function Proc:detach() end
+
+--- Waits for what happens: all that came together, in order. nil alone is the end: the folder was removed or renamed.
+--- Code exhausted: something was lost, since events came faster than they were taken or folders were too many; the
+--- watcher has ended. Code closed: so has the channel, or the watcher was closed. One task at a time.
+---@async
+---@param timeout_ms? number
+---@return demilune.core.agent.Change[]?
+---@return "timeout"|demilune.core.AgentError|nil why
+function Watcher:next(timeout_ms) end
+
+--- Stops watching. Twice is fine.
+function Watcher:close() end
 
 --- Waits for bytes, at most 65536; nil alone is the end. Codes: timeout, closed, failed.
 ---@async

@@ -30,7 +30,7 @@ local Request = {}
 ---@field connections integer       [1, 65536]; clients beyond wait in the socket's backlog
 ---@field max_requests integer      [1, 65536] at work at a time; 503 beyond
 ---@field max_header_bytes integer  [1024, 65536], request line included; 431 beyond
----@field idle_timeout_s? integer   [1, 86400]; 75 without it
+---@field idle_timeout_s? integer   [1, 86400], 75 without it: of a silent connection, a whole head, and an unwanted body
 ---@field handler async fun(request: demilune.core.httpd.Request)
 
 ---@class demilune.core.httpd.Peer

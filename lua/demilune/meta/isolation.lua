@@ -29,6 +29,18 @@ local Box = {}
 ---@field memory boolean  whether such a limit holds
 ---@field cpu boolean
 ---@field pids boolean
+---@field pause? "freezer"|"signals"  how a sandbox is paused; of `Iso.limits` alone
+
+---@class demilune.core.isolation.Usage
+---@field cpu_ms integer             since the start
+---@field memory_bytes integer       without files
+---@field cache_bytes integer        files in memory, the sandbox's own too; 0 without a group
+---@field processes integer          bubblewrap and the agent among them
+---@field source "group"|"processes" where memory comes from: the group, or what each process has resident
+---@field disk_used_bytes? integer   of the home folder; nil where it cannot be seen
+---@field disk_total_bytes? integer
+---@field host_cpu_count integer
+---@field host_memory_bytes integer
 
 ---@class demilune.core.isolation.Check
 ---@field name "bubblewrap"|"agent"|"user_namespaces"|"apparmor"|"seccomp"|"root_directory"|"proc"|"identity"|"trial"
@@ -89,6 +101,22 @@ function Box:kill() end
 ---@return true?
 ---@return "timeout"|demilune.Error|nil why  the error is internal: no memory
 function Box:wait(timeout_ms) end
+
+--- One step towards standing still. Call it again, some milliseconds later, until it is true, or give up with
+--- `resume`. Errors: conflict (it has ended), no_capacity, internal.
+---@return boolean? is_paused
+---@return demilune.Error? err
+function Box:pause() end
+
+--- Goes on where it was stopped. Fine when it runs. Errors: as those of `pause`.
+---@return true?
+---@return demilune.Error? err
+function Box:resume() end
+
+--- What it uses now. Errors: as those of `pause`.
+---@return demilune.core.isolation.Usage?
+---@return demilune.Error? err
+function Box:usage() end
 
 --- Gives back the group and the uid. A box that still runs is killed and waited for first, which blocks for some
 --- milliseconds, 2 s at most. Fine to repeat.
