@@ -1,6 +1,6 @@
 --- gate.lua - so many at a time; the others wait in order, for a bounded time.
 --
---   local place <close> = gate:enter()    -- nil when none was free in time
+--   local place <close> = gate:enter()    -- nil when none was free in time; enter(ms): in less time than the gate's
 --   place:leave()                         -- or the end of the block, or the collector
 local core = require "demilune.core"
 
@@ -58,8 +58,9 @@ local Waiting = {
 }
 
 --- Takes a place; nil when none was free in time. A task that is cancelled meanwhile has none.
+---@param wait_ms? number  where that is less than the gate's own
 ---@return demilune.Place?
-function Gate:enter()
+function Gate:enter(wait_ms)
   local place = setmetatable({ gate = self, is_had = self.free > 0 }, Place)
   if place.is_had then
     self.free = self.free - 1
@@ -68,7 +69,7 @@ function Gate:enter()
   place.event = task.event()
   self.queue[#self.queue + 1] = place
   local waiting <close> = setmetatable({ place = place }, Waiting)
-  place.event:wait(self.wait_ms)
+  place.event:wait(wait_ms and math.min(wait_ms, self.wait_ms) or self.wait_ms)
   waiting.is_over = place.is_had
   return place.is_had and place or nil
 end

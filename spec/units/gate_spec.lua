@@ -43,6 +43,18 @@ describe("demilune.gate", function()
     assert.are.equal(1, one.free)
   end))
 
+  it("lets somebody wait less long than the others, and not longer", within(function()
+    local one = gate.new(1, 40)
+    local place = one:enter()
+    for _, case in ipairs { { 0, 0 }, { 15, 10 }, { 5000, 35 } } do
+      local from = task.now_ms()
+      assert.is_nil(one:enter(case[1]))
+      assert.is_true(task.now_ms() - from >= case[2] and task.now_ms() - from < 1000)
+    end
+    place:leave()
+    assert.are.same({ 1, 0 }, { one.free, #one.queue })
+  end))
+
   it("keeps no place for a task that is cancelled, before its turn or right after", within(function()
     local one = gate.new(1, 5000)
     for _, is_late in ipairs { false, true } do

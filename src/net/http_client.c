@@ -13,7 +13,10 @@
 #define RESERVE_MAX_BYTES (16 * 1024 * 1024)
 /* One piece more than the mark fits: a piece is taken whole or refused. libcurl gives at most 16 KiB. */
 #define STREAM_SLACK_BYTES (64 * 1024)
-#define HEADER_LINES_MAX_BYTES (128 * 1024)
+/* What one request's strings may come to: its header lines, and the rest. */
+#define STRINGS_MAX_BYTES (128 * 1024 + DML_HTTP_CLIENT_URL_MAX_BYTES)
+/* First room of a body with secrets in it: most never move. */
+#define SECRET_BODY_FIRST_BYTES (64 * 1024)
 
 struct dml_http_client {
   uv_loop_t *loop;
@@ -38,6 +41,7 @@ struct dml_http_transfer {
   dml_status ended;   /* once wire is NULL */
   size_t body_max_bytes;
   bool is_stream;
+  bool is_body_secret;
   bool has_head;
   bool has_told; /* on_response ran */
   bool is_paused;
@@ -102,6 +106,13 @@ void dml_http_client_free(dml_http_client *client) {
 
 void dml_http_client_close_idle(dml_http_client *client) { client->ops->close_idle(client->wires); }
 
+char *dml_http_client_resolve_url(const dml_http_client *client, const char *url, const char *location) {
+  char *found = client->ops->resolve_url(url, location);
+  if (found && dml_http_url_is_valid((dml_span){found, strlen(found)})) return found;
+  free(found);
+  return NULL;
+}
+
 /* ---- start ---- */
 
 static bool is_plain_text(dml_span span, size_t max) {
@@ -119,20 +130,72 @@ static bool is_method(dml_span method) {
   return dml_header_is_token(method) && method.len <= 32 && !dml_span_is_word(method, "connect");
 }
 
+static bool is_tls(dml_span url) { return has_prefix(url, "https://"); }
+
+/* Host and port, in letters that every parser reads alike: who may get a credential is decided by another one than
+ * libcurl's. A user name, an escape or a backslash has no place there. */
+static dml_span authority(dml_span url) {
+  size_t from = is_tls(url) ? strlen("https://") : strlen("http://");
+  dml_span out = {url.data + from, 0};
+  while (from + out.len < url.len && !strchr("/?#", out.data[out.len])) out.len++;
+  return out;
+}
+
+static bool is_authority(dml_span span) {
+  for (size_t i = 0; i < span.len; i++) {
+    char c = span.data[i];
+    bool is_word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (!is_word && !strchr("-._:[]", c)) return false;
+  }
+  return span.len > 0;
+}
+
+bool dml_http_url_is_valid(dml_span url) {
+  if (!is_plain_text(url, DML_HTTP_CLIENT_URL_MAX_BYTES)) return false;
+  return (has_prefix(url, "http://") || is_tls(url)) && is_authority(authority(url));
+}
+
+static bool is_loopback(dml_span url) {
+  static const char *const HOSTS[] = {"localhost", "127.0.0.1", "[::1]"};
+  dml_span host = authority(url);
+  for (size_t i = 0; i < sizeof HOSTS / sizeof *HOSTS; i++) {
+    size_t len = strlen(HOSTS[i]);
+    if (host.len < len || !dml_span_is_word((dml_span){host.data, len}, HOSTS[i])) continue;
+    if (host.len == len || host.data[len] == ':') return true;
+  }
+  return false;
+}
+
+static bool is_path(dml_span path, size_t max) { return path.len <= max && !memchr(path.data, '\0', path.len); }
+
+static bool is_proxy(dml_span proxy) {
+  static const char *const SCHEMES[] = {"http://", "https://", "socks4a://", "socks5://", "socks5h://"};
+  if (proxy.len == 0) return true;
+  for (size_t i = 0; i < sizeof SCHEMES / sizeof *SCHEMES; i++)
+    if (has_prefix(proxy, SCHEMES[i])) return is_plain_text(proxy, DML_HTTP_CLIENT_PROXY_MAX_BYTES);
+  return false;
+}
+
 static bool are_valid(const dml_http_transfer_options *options) {
   if (!is_method(options->method) || options->timeout_ms == 0) return false;
   if (options->body && dml_span_is_word(options->method, "head")) return false;
-  if (!is_plain_text(options->url, DML_HTTP_CLIENT_URL_MAX_BYTES)) return false;
-  if (!has_prefix(options->url, "http://") && !has_prefix(options->url, "https://")) return false;
-  const dml_span *path = &options->unix_socket;
-  if (path->len == 0) return true;
-  return path->len <= DML_HTTP_CLIENT_SOCKET_PATH_MAX_BYTES && !memchr(path->data, '\0', path->len);
+  if (!dml_http_url_is_valid(options->url)) return false;
+  if (!is_proxy(options->proxy)) return false;
+  if (options->ca_file.len && !is_path(options->ca_file, DML_HTTP_CLIENT_CA_PATH_MAX_BYTES)) return false;
+  return options->unix_socket.len == 0 || is_path(options->unix_socket, DML_HTTP_CLIENT_SOCKET_PATH_MAX_BYTES);
 }
 
-/* NUL-terminated copies for the back end; one allocation, freed after start. */
+/* Proxies are for hosts elsewhere; what is secret goes through one in a tunnel only. */
+static bool must_go_direct(const dml_http_transfer_options *options) {
+  if (options->unix_socket.len || is_loopback(options->url)) return true;
+  return options->has_secrets && !is_tls(options->url);
+}
+
+/* NUL-terminated copies for the back end; one allocation, wiped and freed after start. */
 typedef struct strings {
   char *arena;
-  char *method, *url, *unix_socket;
+  size_t size;
+  char *method, *url, *unix_socket, *proxy, *ca_file;
   const char *lines[DML_HEADERS_COUNT_MAX];
   size_t count;
 } strings;
@@ -153,19 +216,23 @@ static bool is_framing(dml_span name) {
 static dml_status make_strings(strings *s, const dml_http_transfer_options *options) {
   const dml_headers *headers = options->headers;
   size_t count = headers ? headers->count : 0;
-  size_t need = options->method.len + options->url.len + options->unix_socket.len + 3;
+  dml_span proxy = must_go_direct(options) ? (dml_span){"", 0} : options->proxy;
+  size_t need =
+      options->method.len + options->url.len + options->unix_socket.len + proxy.len + options->ca_file.len + 5;
   dml_span name, value;
   for (size_t i = 0; i < count; i++) {
     dml_headers_at(headers, i, &name, &value);
     need += name.len + value.len + 3;
   }
-  if (need > HEADER_LINES_MAX_BYTES + DML_HTTP_CLIENT_URL_MAX_BYTES) return DML_INVALID_ARGUMENT;
+  if (need > STRINGS_MAX_BYTES) return DML_INVALID_ARGUMENT;
   char *at = s->arena = malloc(need);
   if (!at) return DML_INTERNAL;
+  s->size = need;
   s->method = put(&at, options->method);
   s->url = put(&at, options->url);
   s->unix_socket = options->unix_socket.len ? put(&at, options->unix_socket) : NULL;
-  s->count = 0;
+  s->proxy = proxy.data ? put(&at, proxy) : NULL;
+  s->ca_file = options->ca_file.len ? put(&at, options->ca_file) : NULL;
   for (size_t i = 0; i < count; i++) {
     dml_headers_at(headers, i, &name, &value);
     if (is_framing(name)) continue;
@@ -191,6 +258,7 @@ static dml_http_transfer *transfer_new(dml_http_client *client, const dml_http_t
   }
   transfer->client = client;
   transfer->is_stream = options->is_stream;
+  transfer->is_body_secret = options->is_body_secret;
   transfer->body_max_bytes = options->body_max_bytes;
   dml_headers_init(&transfer->headers, DML_HTTP_CLIENT_HEADER_MAX_BYTES);
   dml_buffer_init(&transfer->body,
@@ -233,6 +301,11 @@ dml_status dml_http_client_start(dml_http_client *client, const dml_http_transfe
       .body = options->body,
       .body_len = options->body_len,
       .connect_timeout_ms = connect_ms > INT32_MAX ? INT32_MAX : (long)connect_ms,
+      .proxy = s.proxy,
+      .ca_file = s.ca_file,
+      .is_tls = is_tls(options->url),
+      .is_stream = options->is_stream,
+      .is_fresh = options->is_fresh,
   };
   status = client->ops->start(client->wires, &wire, &SINK, transfer, &transfer->wire);
   if (status == DML_OK)
@@ -240,8 +313,13 @@ dml_status dml_http_client_start(dml_http_client *client, const dml_http_transfe
   else
     dml_http_transfer_free(transfer);
 done:
+  explicit_bzero(s.arena, s.size);
   free(s.arena);
   return status;
+}
+
+static void wipe_body(dml_http_transfer *transfer) {
+  if (transfer->is_body_secret && transfer->body.data) explicit_bzero(transfer->body.data, transfer->body.capacity);
 }
 
 void dml_http_transfer_free(dml_http_transfer *transfer) {
@@ -249,6 +327,7 @@ void dml_http_transfer_free(dml_http_transfer *transfer) {
   if (transfer->wire) transfer->client->ops->cancel(transfer->wire);
   end_transfer(transfer, DML_STOPPED);
   dml_headers_deinit(&transfer->headers);
+  wipe_body(transfer);
   dml_buffer_deinit(&transfer->body);
   free(transfer);
 }
@@ -291,6 +370,24 @@ static dml_http_flow on_head_end(void *ud) {
   return DML_HTTP_FLOW_ON;
 }
 
+/* Room for more of a body with secrets, of which a plain realloc would leave a copy behind. */
+static dml_status move_secret_body(dml_http_transfer *transfer, size_t more) {
+  dml_buffer *body = &transfer->body;
+  if (body->len + more <= body->capacity) return DML_OK;
+  dml_buffer next;
+  dml_status status;
+  dml_buffer_init(&next, transfer->body_max_bytes);
+  size_t room = body->len + more > SECRET_BODY_FIRST_BYTES / 2 ? (body->len + more) * 2 : SECRET_BODY_FIRST_BYTES;
+  if (room > transfer->body_max_bytes) room = transfer->body_max_bytes;
+  if (room < body->len + more) return DML_TOO_LARGE;
+  if (!dml_buffer_reserve(&next, room, &status)) return status;
+  dml_buffer_append(&next, body->data, body->len);
+  wipe_body(transfer);
+  dml_buffer_deinit(body);
+  *body = next;
+  return DML_OK;
+}
+
 static dml_http_flow on_body(void *ud, const char *bytes, size_t len) {
   dml_http_transfer *transfer = ud;
   if (transfer->is_stream && transfer->body.len - transfer->taken >= DML_HTTP_CLIENT_STREAM_BYTES) {
@@ -301,7 +398,8 @@ static dml_http_flow on_body(void *ud, const char *bytes, size_t len) {
     dml_buffer_consume(&transfer->body, transfer->taken);
     transfer->taken = 0;
   }
-  dml_status status = dml_buffer_append(&transfer->body, bytes, len);
+  dml_status status = transfer->is_body_secret ? move_secret_body(transfer, len) : DML_OK;
+  if (status == DML_OK) status = dml_buffer_append(&transfer->body, bytes, len);
   return status == DML_OK ? DML_HTTP_FLOW_ON : stop_with(transfer, status);
 }
 

@@ -1,5 +1,10 @@
 /* http_client_curl.c - the client's back end: libcurl's multi-socket interface in the uv loop.
  *
+ * Two lanes, a multi handle each, so that they never share a connection. HTTP/2 is for what libcurl 7.88 does soundly:
+ * whole requests without a body, over TLS. When one stream of a connection is paused it stops all of them, and the
+ * answer that a server gives before it has read a body becomes an error, or is lost (cf_h2_send of its lib/http2.c). So
+ * streams and requests with a body have HTTP/1.1 and the other lane.
+ *
  * libcurl says which descriptors it wants to know about; each gets a uv_poll for as long, and is closed (uv_close)
  * before libcurl closes the descriptor, since libuv keys watchers by number. Sink functions run inside libcurl
  * callbacks; what they may not do there (free, start) is put off to dispatch(), after the library has returned.
@@ -13,6 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "net/http_client_codes.h"
 #include "net/http_client_ops.h"
 
 #define EASY_POOL_MAX 8
@@ -21,21 +27,29 @@
 #define UPLOAD_BUFFER_BYTES (512L * 1024)
 #define UPLOAD_SMALL_BYTES (64 * 1024)
 
+typedef enum lane_kind { LANE_PLAIN, LANE_MULTIPLEX, LANE_COUNT } lane_kind;
+
+typedef struct lane {
+  dml_http_wires *wires;
+  CURLM *multi; /* NULL: made by the next start */
+  uv_timer_t *timer;
+  size_t count;
+  bool is_idle_wanted; /* close_idle waits for the last wire */
+} lane;
+
 struct dml_http_wires {
   uv_loop_t *loop;
-  CURLM *multi;
-  uv_timer_t *timer;
+  lane lanes[LANE_COUNT];
   CURL *pool[EASY_POOL_MAX];
   size_t pooled;
   dml_http_wire *wires;
   dml_http_wire *touched; /* heard something since the last dispatch */
   dml_http_wire **touched_end;
-  size_t count;
-  bool is_idle_wanted; /* close_idle waits for the last wire */
 };
 
 struct dml_http_wire {
   dml_http_wires *wires;
+  lane *lane;
   dml_http_wire *next, **back;
   dml_http_wire *next_touched;
   bool is_touched;
@@ -44,7 +58,7 @@ struct dml_http_wire {
   bool may_repeat; /* the method is idempotent */
   unsigned tries;
   dml_status status; /* once done */
-  int unix_fd; /* what this request opened, where that is a unix socket; curl's */
+  int unix_fd;       /* what this request opened, where that is a unix socket; curl's */
   CURL *easy;
   struct curl_slist *headers;
   const dml_http_sink *sink;
@@ -53,46 +67,18 @@ struct dml_http_wire {
 
 typedef struct watch {
   uv_poll_t poll;
-  dml_http_wires *wires;
+  lane *lane;
   curl_socket_t fd;
 } watch;
 
-/* ---- CURLcode to status: the one table ---- */
-
-/* `in_body`: the status when the response's head had been seen. */
-typedef struct code_row {
-  CURLcode code;
-  dml_status status;
-  dml_status in_body;
-} code_row;
-
-static const code_row CODES[] = {
-    {CURLE_OK, DML_OK, DML_OK},
-    {CURLE_URL_MALFORMAT, DML_INVALID_ARGUMENT, DML_INVALID_ARGUMENT},
-    {CURLE_LOGIN_DENIED, DML_INVALID_ARGUMENT, DML_INVALID_ARGUMENT}, /* a user name in the URL */
-    {CURLE_OUT_OF_MEMORY, DML_INTERNAL, DML_INTERNAL},
-    {CURLE_FAILED_INIT, DML_INTERNAL, DML_INTERNAL},
-    {CURLE_ABORTED_BY_CALLBACK, DML_CONNECTION_FAILED, DML_CONNECTION_FAILED}, /* another user listens there */
-    {CURLE_BAD_FUNCTION_ARGUMENT, DML_INTERNAL, DML_INTERNAL},
-    {CURLE_SEND_ERROR, DML_CONNECTION_FAILED, DML_INVALID_RESPONSE},
-    {CURLE_RECV_ERROR, DML_CONNECTION_FAILED, DML_INVALID_RESPONSE},
-    {CURLE_GOT_NOTHING, DML_CONNECTION_FAILED, DML_INVALID_RESPONSE},
-    /* Only the connect timeout is libcurl's; the request's deadline is the core's. */
-    {CURLE_OPERATION_TIMEDOUT, DML_CONNECTION_FAILED, DML_PROVIDER_TIMEOUT},
-    {CURLE_UNSUPPORTED_PROTOCOL, DML_INVALID_RESPONSE, DML_INVALID_RESPONSE}, /* an answer without a status line */
-    {CURLE_WEIRD_SERVER_REPLY, DML_INVALID_RESPONSE, DML_INVALID_RESPONSE},
-    {CURLE_PARTIAL_FILE, DML_INVALID_RESPONSE, DML_INVALID_RESPONSE},
-    {CURLE_BAD_CONTENT_ENCODING, DML_INVALID_RESPONSE, DML_INVALID_RESPONSE},
-    {CURLE_WRITE_ERROR, DML_INVALID_RESPONSE, DML_INVALID_RESPONSE}, /* the sink said stop */
-    {CURLE_FILESIZE_EXCEEDED, DML_INVALID_RESPONSE, DML_INVALID_RESPONSE},
-    {CURLE_HTTP2, DML_INVALID_RESPONSE, DML_INVALID_RESPONSE},
-};
-
-/* All others are ways of not getting through: names, proxies, TLS. */
 static dml_status status_from_code(CURLcode code, bool in_body) {
-  for (size_t i = 0; i < sizeof CODES / sizeof *CODES; i++)
-    if (CODES[i].code == code) return in_body ? CODES[i].in_body : CODES[i].status;
-  return in_body ? DML_INVALID_RESPONSE : DML_CONNECTION_FAILED;
+  switch ((int)code) {
+#define X(id, before, after)                                                                                           \
+  case id: return in_body ? DML_##after : DML_##before;
+    DML_HTTP_CLIENT_CODE_MAP(X)
+#undef X
+  default: return in_body ? DML_INVALID_RESPONSE : DML_CONNECTION_FAILED;
+  }
 }
 
 /* ---- wires ---- */
@@ -119,7 +105,7 @@ static void untouch(dml_http_wire *wire) {
 static void release_easy(dml_http_wire *wire) {
   dml_http_wires *wires = wire->wires;
   if (!wire->easy) return;
-  curl_multi_remove_handle(wires->multi, wire->easy);
+  curl_multi_remove_handle(wire->lane->multi, wire->easy);
   curl_easy_reset(wire->easy);
   if (wires->pooled < EASY_POOL_MAX)
     wires->pool[wires->pooled++] = wire->easy;
@@ -128,23 +114,28 @@ static void release_easy(dml_http_wire *wire) {
   wire->easy = NULL;
 }
 
-static void reopen_if_wanted(dml_http_wires *wires);
+/* Lines of the head may hold secrets. */
+static void free_lines(struct curl_slist *lines) {
+  for (struct curl_slist *line = lines; line; line = line->next) explicit_bzero(line->data, strlen(line->data));
+  curl_slist_free_all(lines);
+}
+
+static void reopen_if_wanted(lane *in);
 
 static void free_wire(dml_http_wire *wire) {
-  dml_http_wires *wires = wire->wires;
   release_easy(wire);
   untouch(wire);
-  curl_slist_free_all(wire->headers);
+  free_lines(wire->headers);
   *wire->back = wire->next;
   if (wire->next) wire->next->back = wire->back;
-  wires->count--;
+  wire->lane->count--;
   free(wire);
 }
 
-static void collect_done(dml_http_wires *wires) {
+static void collect_done(lane *in) {
   CURLMsg *message;
   int left;
-  while ((message = curl_multi_info_read(wires->multi, &left))) {
+  while (in->multi && (message = curl_multi_info_read(in->multi, &left))) {
     if (message->msg != CURLMSG_DONE) continue;
     CURLcode code = message->data.result;
     dml_http_wire *wire = NULL;
@@ -156,9 +147,10 @@ static void collect_done(dml_http_wires *wires) {
   }
 }
 
-/* Tells the core what happened. Its functions may start, resume and cancel any wire. */
-static void dispatch(dml_http_wires *wires) {
-  collect_done(wires);
+/* Tells the core what happened in a lane. Its functions may start, resume and cancel any wire. */
+static void dispatch(lane *in) {
+  dml_http_wires *wires = in->wires;
+  collect_done(in);
   while (wires->touched) {
     dml_http_wire *wire = wires->touched;
     const dml_http_sink *sink = wire->sink;
@@ -173,7 +165,7 @@ static void dispatch(dml_http_wires *wires) {
       sink->on_turn(ud);
     }
   }
-  reopen_if_wanted(wires);
+  reopen_if_wanted(in);
 }
 
 /* ---- libcurl in the loop ---- */
@@ -182,40 +174,40 @@ static void free_handle(uv_handle_t *handle) { free(handle->data); }
 
 static void on_socket_event(uv_poll_t *poll, int error, int events) {
   watch *w = poll->data;
-  dml_http_wires *wires = w->wires;
+  lane *in = w->lane;
   int mask = (events & UV_READABLE ? CURL_CSELECT_IN : 0) | (events & UV_WRITABLE ? CURL_CSELECT_OUT : 0);
   int running;
-  curl_multi_socket_action(wires->multi, w->fd, error < 0 ? CURL_CSELECT_ERR : mask, &running);
-  dispatch(wires);
+  curl_multi_socket_action(in->multi, w->fd, error < 0 ? CURL_CSELECT_ERR : mask, &running);
+  dispatch(in);
 }
 
-static watch *watch_new(dml_http_wires *wires, curl_socket_t fd) {
+static watch *watch_new(lane *in, curl_socket_t fd) {
   watch *w = calloc(1, sizeof *w);
   if (!w) return NULL;
-  w->wires = wires;
+  w->lane = in;
   w->fd = fd;
   w->poll.data = w;
-  if (uv_poll_init(wires->loop, &w->poll, fd) != 0) {
+  if (uv_poll_init(in->wires->loop, &w->poll, fd) != 0) {
     free(w);
     return NULL;
   }
   /* The resolver's own socket pair is not made through open_socket. */
   fcntl(fd, F_SETFD, FD_CLOEXEC);
-  curl_multi_assign(wires->multi, fd, w);
+  curl_multi_assign(in->multi, fd, w);
   return w;
 }
 
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *ud, void *socket_ud) {
-  dml_http_wires *wires = ud;
+  lane *in = ud;
   watch *w = socket_ud;
   (void)easy;
   if (what == CURL_POLL_REMOVE) {
     if (!w) return 0;
-    curl_multi_assign(wires->multi, fd, NULL);
+    curl_multi_assign(in->multi, fd, NULL);
     uv_close((uv_handle_t *)&w->poll, free_handle);
     return 0;
   }
-  if (!w && !(w = watch_new(wires, fd))) return -1;
+  if (!w && !(w = watch_new(in, fd))) return -1;
   int events = (what & CURL_POLL_IN ? UV_READABLE : 0) | (what & CURL_POLL_OUT ? UV_WRITABLE : 0);
   if (events == 0)
     uv_poll_stop(&w->poll);
@@ -225,22 +217,22 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *ud, void *soc
 }
 
 static void on_timer(uv_timer_t *timer) {
-  dml_http_wires *wires = timer->data;
+  lane *in = timer->data;
   int running;
-  curl_multi_socket_action(wires->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-  dispatch(wires);
+  curl_multi_socket_action(in->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+  dispatch(in);
 }
 
 /* One millisecond more than asked: a timer that fires early is not asked for again by libcurl. */
 static int on_timeout_wanted(CURLM *multi, long timeout_ms, void *ud) {
-  dml_http_wires *wires = ud;
+  lane *in = ud;
   (void)multi;
   if (timeout_ms < 0) {
-    uv_timer_stop(wires->timer);
+    uv_timer_stop(in->timer);
     return 0;
   }
-  uv_update_time(wires->loop);
-  uv_timer_start(wires->timer, on_timer, timeout_ms > 0 ? (uint64_t)timeout_ms + 1 : 0, 0);
+  uv_update_time(in->wires->loop);
+  uv_timer_start(in->timer, on_timer, timeout_ms > 0 ? (uint64_t)timeout_ms + 1 : 0, 0);
   return 0;
 }
 
@@ -260,25 +252,26 @@ static CURLM *init_multi(void) {
   return multi;
 }
 
-static dml_status make_multi(dml_http_wires *wires) {
-  wires->multi = init_multi();
-  if (!wires->multi) return DML_INTERNAL;
-  curl_multi_setopt(wires->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
-  curl_multi_setopt(wires->multi, CURLMOPT_SOCKETDATA, wires);
-  curl_multi_setopt(wires->multi, CURLMOPT_TIMERFUNCTION, on_timeout_wanted);
-  curl_multi_setopt(wires->multi, CURLMOPT_TIMERDATA, wires);
-  curl_multi_setopt(wires->multi, CURLMOPT_MAXCONNECTS, (long)DML_HTTP_CLIENT_IDLE_MAX);
-  curl_multi_setopt(wires->multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING);
+static dml_status make_multi(lane *in) {
+  in->multi = init_multi();
+  if (!in->multi) return DML_INTERNAL;
+  bool is_multiplex = in == &in->wires->lanes[LANE_MULTIPLEX];
+  curl_multi_setopt(in->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
+  curl_multi_setopt(in->multi, CURLMOPT_SOCKETDATA, in);
+  curl_multi_setopt(in->multi, CURLMOPT_TIMERFUNCTION, on_timeout_wanted);
+  curl_multi_setopt(in->multi, CURLMOPT_TIMERDATA, in);
+  curl_multi_setopt(in->multi, CURLMOPT_MAXCONNECTS, (long)DML_HTTP_CLIENT_IDLE_MAX);
+  curl_multi_setopt(in->multi, CURLMOPT_PIPELINING, is_multiplex ? CURLPIPE_MULTIPLEX : CURLPIPE_NOTHING);
   return DML_OK;
 }
 
 /* A multi handle has no way to close idle connections but its own end. */
-static void reopen_if_wanted(dml_http_wires *wires) {
-  if (!wires->is_idle_wanted || wires->count > 0) return;
-  wires->is_idle_wanted = false;
-  curl_multi_cleanup(wires->multi);
-  wires->multi = NULL; /* made again by the next start */
-  uv_timer_stop(wires->timer);
+static void reopen_if_wanted(lane *in) {
+  if (!in->is_idle_wanted || in->count > 0) return;
+  in->is_idle_wanted = false;
+  curl_multi_cleanup(in->multi);
+  in->multi = NULL;
+  uv_timer_stop(in->timer);
 }
 
 /* ---- what libcurl hands over ---- */
@@ -321,8 +314,8 @@ static size_t on_body_piece(char *bytes, size_t size, size_t count, void *ud) {
   return 0;
 }
 
-/* Whether our own user or root listens there (unix(7), SO_PEERCRED): a folder that was put in the place of ours must not
- * get our requests. */
+/* Whether our own user or root listens there (unix(7), SO_PEERCRED): a folder that was put in the place of ours must
+ * not get our requests. */
 static bool is_trusted_peer(curl_socket_t fd) {
   struct ucred peer;
   socklen_t len = sizeof peer;
@@ -357,42 +350,58 @@ static curl_socket_t open_socket(void *ud, curlsocktype purpose, struct curl_soc
 
 /* ---- the table ---- */
 
+static void free_timer(uv_handle_t *handle) { free(handle); }
+
+static void close_timer(lane *in) {
+  if (!in->timer) return;
+  uv_timer_stop(in->timer);
+  uv_close((uv_handle_t *)in->timer, free_timer);
+}
+
+static bool open_lane(dml_http_wires *wires, lane *in) {
+  in->wires = wires;
+  in->timer = calloc(1, sizeof *in->timer);
+  if (!in->timer) return false;
+  uv_timer_init(wires->loop, in->timer);
+  in->timer->data = in;
+  return true;
+}
+
 static dml_status wires_open(uv_loop_t *loop, dml_http_wires **out) {
   *out = NULL;
   if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) return DML_INTERNAL;
   dml_http_wires *wires = calloc(1, sizeof *wires);
-  uv_timer_t *timer = calloc(1, sizeof *timer);
-  if (!wires || !timer) {
+  bool ok = wires != NULL;
+  if (ok) wires->loop = loop;
+  for (size_t i = 0; i < LANE_COUNT && ok; i++) ok = open_lane(wires, &wires->lanes[i]);
+  if (!ok) {
+    for (size_t i = 0; i < LANE_COUNT && wires; i++) close_timer(&wires->lanes[i]);
     free(wires);
-    free(timer);
     curl_global_cleanup();
     return DML_INTERNAL;
   }
-  wires->loop = loop;
   wires->touched_end = &wires->touched;
-  wires->timer = timer;
-  uv_timer_init(loop, timer);
-  timer->data = wires;
   *out = wires;
   return DML_OK;
 }
 
-static void free_timer(uv_handle_t *handle) { free(handle); }
-
 static void wires_close(dml_http_wires *wires) {
   while (wires->wires) free_wire(wires->wires);
   while (wires->pooled > 0) curl_easy_cleanup(wires->pool[--wires->pooled]);
-  if (wires->multi) curl_multi_cleanup(wires->multi);
-  uv_timer_stop(wires->timer);
-  uv_close((uv_handle_t *)wires->timer, free_timer);
+  for (size_t i = 0; i < LANE_COUNT; i++) {
+    if (wires->lanes[i].multi) curl_multi_cleanup(wires->lanes[i].multi);
+    close_timer(&wires->lanes[i]);
+  }
   free(wires);
   curl_global_cleanup();
 }
 
 static void wires_close_idle(dml_http_wires *wires) {
-  if (!wires->multi) return;
-  wires->is_idle_wanted = true;
-  reopen_if_wanted(wires);
+  for (size_t i = 0; i < LANE_COUNT; i++) {
+    if (!wires->lanes[i].multi) continue;
+    wires->lanes[i].is_idle_wanted = true;
+    reopen_if_wanted(&wires->lanes[i]);
+  }
 }
 
 static void set_body(CURL *easy, const dml_http_wire_options *options) {
@@ -409,6 +418,49 @@ static void set_body(CURL *easy, const dml_http_wire_options *options) {
   if (!is_head && !(is_get && !options->body)) curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, options->method);
 }
 
+/* The bundle that certificates are checked against: one alone counts. Without its folder beside it, libcurl parses the
+ * file once a lane and not once a connection. */
+static const char *ca_file(const dml_http_wire_options *options) {
+  static const char *const NAMES[] = {"SSL_CERT_FILE", "CURL_CA_BUNDLE"};
+  if (options->ca_file) return options->ca_file;
+  for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
+    const char *path = getenv(NAMES[i]);
+    if (path && *path) return path;
+  }
+  const char *path = curl_version_info(CURLVERSION_NOW)->cainfo;
+  return path && access(path, R_OK) == 0 ? path : NULL;
+}
+
+static void set_tls(CURL *easy, const dml_http_wire_options *options) {
+  const char *bundle = ca_file(options);
+  curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L);
+  curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
+  curl_easy_setopt(easy, CURLOPT_PROXY_SSL_VERIFYPEER, 1L);
+  curl_easy_setopt(easy, CURLOPT_PROXY_SSL_VERIFYHOST, 2L);
+  curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+  curl_easy_setopt(easy, CURLOPT_PROXY_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+  if (!bundle) return;
+  curl_easy_setopt(easy, CURLOPT_CAINFO, bundle);
+  curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
+  curl_easy_setopt(easy, CURLOPT_PROXY_CAINFO, bundle);
+  curl_easy_setopt(easy, CURLOPT_PROXY_CAPATH, NULL);
+}
+
+static void set_way(CURL *easy, const dml_http_wire_options *options, bool is_multiplex) {
+  curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)(is_multiplex ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1));
+  /* Not CURLOPT_PIPEWAIT: where a handshake hangs, all that wait for it would fail one after the other. */
+  if (options->unix_socket) curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, options->unix_socket);
+  if (options->proxy) curl_easy_setopt(easy, CURLOPT_PROXY, options->proxy);
+  /* Nothing of the request's head is for the proxy of a tunnel. */
+  curl_easy_setopt(easy, CURLOPT_HEADEROPT, (long)CURLHEADER_SEPARATE);
+  bool may_have_proxy = !options->proxy || *options->proxy;
+  if (options->is_tls || may_have_proxy) set_tls(easy, options);
+  if (!options->is_fresh) return;
+  curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L);
+  curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L);
+  curl_easy_setopt(easy, CURLOPT_SSL_SESSIONID_CACHE, 0L);
+}
+
 static void set_options(dml_http_wire *wire, const dml_http_wire_options *options) {
   CURL *easy = wire->easy;
   curl_easy_setopt(easy, CURLOPT_PRIVATE, wire);
@@ -417,7 +469,6 @@ static void set_options(dml_http_wire *wire, const dml_http_wire_options *option
   curl_easy_setopt(easy, CURLOPT_DISALLOW_USERNAME_IN_URL, 1L);
   curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
-  curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
   curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* a cancel does not wait for a name to be resolved */
   curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_try);
@@ -433,10 +484,7 @@ static void set_options(dml_http_wire *wire, const dml_http_wire_options *option
   curl_easy_setopt(easy, CURLOPT_HEADERDATA, wire);
   curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body_piece);
   curl_easy_setopt(easy, CURLOPT_WRITEDATA, wire);
-  if (options->unix_socket) {
-    curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, options->unix_socket);
-    curl_easy_setopt(easy, CURLOPT_PROXY, ""); /* the environment's proxies are for hosts */
-  }
+  set_way(easy, options, wire->lane == &wire->wires->lanes[LANE_MULTIPLEX]);
   set_body(easy, options);
   curl_easy_setopt(easy, CURLOPT_HTTPHEADER, wire->headers);
 }
@@ -459,26 +507,40 @@ static bool add_lines(dml_http_wire *wire, const dml_http_wire_options *options)
   return has_type || add_line(wire, "Content-Type:");
 }
 
-static dml_status wires_start(dml_http_wires *wires, const dml_http_wire_options *options, const dml_http_sink *sink,
-                              void *ud, dml_http_wire **out) {
-  *out = NULL;
-  if (!wires->multi && make_multi(wires) != DML_OK) return DML_INTERNAL;
+static lane *lane_for(dml_http_wires *wires, const dml_http_wire_options *options) {
+  bool may_share = options->is_tls && !options->is_stream && !options->is_fresh && options->body_len == 0;
+  return &wires->lanes[may_share ? LANE_MULTIPLEX : LANE_PLAIN];
+}
+
+static dml_http_wire *wire_new(lane *in, const dml_http_sink *sink, void *ud) {
+  dml_http_wires *wires = in->wires;
   dml_http_wire *wire = calloc(1, sizeof *wire);
-  if (!wire) return DML_INTERNAL;
+  if (!wire) return NULL;
   wire->wires = wires;
+  wire->lane = in;
   wire->sink = sink;
   wire->ud = ud;
   wire->next = wires->wires;
   wire->back = &wires->wires;
   if (wire->next) wire->next->back = &wire->next;
   wires->wires = wire;
-  wires->count++;
+  in->count++;
+  return wire;
+}
+
+static dml_status wires_start(dml_http_wires *wires, const dml_http_wire_options *options, const dml_http_sink *sink,
+                              void *ud, dml_http_wire **out) {
+  *out = NULL;
+  lane *in = lane_for(wires, options);
+  if (!in->multi && make_multi(in) != DML_OK) return DML_INTERNAL;
+  dml_http_wire *wire = wire_new(in, sink, ud);
+  if (!wire) return DML_INTERNAL;
   wire->easy = wires->pooled > 0 ? wires->pool[--wires->pooled] : curl_easy_init();
   bool ok = wire->easy && add_lines(wire, options);
   if (ok) {
     wire->may_repeat = is_idempotent(options->method);
     set_options(wire, options);
-    ok = curl_multi_add_handle(wires->multi, wire->easy) == CURLM_OK;
+    ok = curl_multi_add_handle(in->multi, wire->easy) == CURLM_OK;
   }
   if (!ok) {
     free_wire(wire);
@@ -497,13 +559,28 @@ static void wire_resume(dml_http_wire *wire) {
   wire->is_done = true;
   release_easy(wire);
   touch(wire);
-  uv_timer_start(wire->wires->timer, on_timer, 0, 0);
+  uv_timer_start(wire->lane->timer, on_timer, 0, 0);
 }
 
 static void wire_cancel(dml_http_wire *wire) {
-  dml_http_wires *wires = wire->wires;
+  lane *in = wire->lane;
   free_wire(wire);
-  reopen_if_wanted(wires);
+  reopen_if_wanted(in);
+}
+
+static char *wires_resolve_url(const char *base, const char *reference) {
+  char *found = NULL, *user = NULL, *out = NULL;
+  CURLU *url = curl_url();
+  if (url && curl_url_set(url, CURLUPART_URL, base, 0) == CURLUE_OK &&
+      curl_url_set(url, CURLUPART_URL, reference, CURLU_URLENCODE) == CURLUE_OK &&
+      curl_url_set(url, CURLUPART_FRAGMENT, NULL, 0) == CURLUE_OK &&
+      curl_url_get(url, CURLUPART_USER, &user, 0) == CURLUE_NO_USER &&
+      curl_url_get(url, CURLUPART_URL, &found, 0) == CURLUE_OK)
+    out = strdup(found);
+  curl_free(found);
+  curl_free(user);
+  curl_url_cleanup(url);
+  return out;
 }
 
 extern const dml_http_client_ops dml_http_client_backend;
@@ -515,4 +592,5 @@ __attribute__((visibility("default"))) const dml_http_client_ops dml_http_client
     .start = wires_start,
     .resume = wire_resume,
     .cancel = wire_cancel,
+    .resolve_url = wires_resolve_url,
 };

@@ -16,7 +16,7 @@
 #include "net/backend.h"
 #include "net/headers.h"
 
-#define DML_HTTP_CLIENT_ABI 1u
+#define DML_HTTP_CLIENT_ABI 2u
 #define DML_HTTP_CLIENT_FILE "demilune_curl.so"
 #define DML_HTTP_CLIENT_SYMBOL "dml_http_client_backend"
 
@@ -57,6 +57,11 @@ typedef struct dml_http_wire_options {
   const char *body; /* NULL: none */
   size_t body_len;
   long connect_timeout_ms;
+  const char *proxy;   /* NULL: the environment's; "": none */
+  const char *ca_file; /* NULL: the environment's, else the system's */
+  bool is_tls;         /* the URL's scheme is https */
+  bool is_stream;      /* its connection must carry nothing else */
+  bool is_fresh;       /* a connection of its own, closed afterwards */
 } dml_http_wire_options;
 
 typedef struct dml_http_client_ops {
@@ -70,8 +75,11 @@ typedef struct dml_http_client_ops {
                       dml_http_wire **out);
   /* After a pause. May call on_body before it returns. */
   void (*resume)(dml_http_wire *wire);
-  /* Drops the transfer and its connection; no sink function is called for it again. */
+  /* Drops the transfer and, unless others share it, its connection; no sink function is called for it again. */
   void (*cancel)(dml_http_wire *wire);
+  /* The absolute URL that `reference` means beside `base`, without its fragment; the caller's to free. NULL when it is
+   * none, and for one with user information. */
+  char *(*resolve_url)(const char *base, const char *reference);
 } dml_http_client_ops;
 
 #endif

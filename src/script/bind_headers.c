@@ -2,6 +2,7 @@
 #include "script/bind_headers.h"
 
 #include <lauxlib.h>
+#include <string.h>
 
 void dml_push_headers(lua_State *L, const dml_headers *headers) {
   lua_createtable(L, 0, (int)headers->count);
@@ -56,4 +57,9 @@ dml_status dml_to_headers(lua_State *L, int index, dml_headers *headers) {
   }
   if (status != DML_OK) lua_pop(L, 1);
   return status;
+}
+
+void dml_headers_wipe(dml_headers *headers) {
+  if (headers->bytes.data) explicit_bzero(headers->bytes.data, headers->bytes.capacity);
+  dml_headers_deinit(headers);
 }

@@ -13,4 +13,7 @@ void dml_push_headers(lua_State *L, const dml_headers *headers);
  * +0] */
 dml_status dml_to_headers(lua_State *L, int index, dml_headers *headers);
 
+/* Overwrites what the fields hold, then as dml_headers_deinit. */
+void dml_headers_wipe(dml_headers *headers);
+
 #endif

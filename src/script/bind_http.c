@@ -2,7 +2,7 @@
  *
  * One client a Lua state, made by the first request. A call object (a userdata) owns the transfer, so that whatever
  * ends the task or the state drops it. A whole response becomes a plain table; a streaming one is the call object
- * itself. */
+ * itself. An answer with tokens is decoded by the vault's side before any of it is a Lua value. */
 #include <lauxlib.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,15 +10,17 @@
 #include "net/http_client.h"
 #include "script/bind.h"
 #include "script/bind_headers.h"
+#include "script/bind_http_options.h"
+#include "script/credential.h"
 #include "script/task.h"
 
 #define CLIENT_T "demilune.http.client"
 #define RESPONSE_T "demilune.http.response"
 #define TIMEOUT_MAX_MS (30.0 * 86400 * 1000)
 
-/* Stack of l_request: the options, the call object. */
+/* Stack of a request: the options, the call object, then the strings of the options. */
 #define CALL_INDEX 2
-/* User values of a call: what the request borrows, and the fields of a streaming response. */
+/* User values of a call: the body that the transfer borrows, and the fields of the response. */
 #define CALL_BODY 1
 #define CALL_FIELDS 2
 
@@ -27,11 +29,13 @@ static const char CLIENT_KEY = 0;
 typedef struct call {
   dml_http_transfer *transfer; /* NULL: closed */
   dml_wait *wait;              /* whoever waits for the response, or for bytes of it */
-  dml_headers headers;         /* of the request, while it is put together */
+  dml_http_client *client;
+  dml_headers headers; /* of the request, while it is put together */
   uv_loop_t *loop;
   uv_timer_t *timer; /* of reads with a timeout; made by the first */
   dml_status status;
   bool is_stream;
+  bool has_tokens;
   bool is_read; /* a task is in read */
 } call;
 
@@ -75,7 +79,7 @@ static dml_status get_client(lua_State *L, dml_http_client **out) {
 static void close_call(call *c) {
   dml_http_transfer_free(c->transfer);
   c->transfer = NULL;
-  dml_headers_deinit(&c->headers);
+  dml_headers_wipe(&c->headers);
   if (!c->timer) return;
   uv_timer_stop(c->timer);
   uv_close((uv_handle_t *)c->timer, free_handle);
@@ -100,12 +104,35 @@ static void wake(call *c, dml_wait_push push) {
   if (wait) dml_wait_wake(wait, push, c);
 }
 
-/* The head's part of a response table, on top of the stack. [-0, +0] */
-static void set_head(lua_State *L, const dml_http_transfer *transfer) {
-  lua_pushinteger(L, dml_http_transfer_status(transfer));
+/* The URL that a redirect names, on top of the stack's response. [-0, +0] */
+static void set_redirect(lua_State *L, const call *c) {
+  dml_span location;
+  int code = dml_http_transfer_status(c->transfer);
+  if (code < 300 || code > 399 || !dml_headers_find(dml_http_transfer_headers(c->transfer), "location", &location))
+    return;
+  char *url = dml_http_client_resolve_url(c->client, lua_tostring(L, DML_HTTP_URL_INDEX), location.data);
+  if (!url) return;
+  lua_pushstring(L, url);
+  free(url);
+  lua_setfield(L, -2, "redirect_url");
+}
+
+/* The head's part of a response. [-0, +1] */
+static void push_head(lua_State *L, const call *c) {
+  lua_createtable(L, 0, 3);
+  lua_pushinteger(L, dml_http_transfer_status(c->transfer));
   lua_setfield(L, -2, "status");
-  dml_push_headers(L, dml_http_transfer_headers(transfer));
+  dml_push_headers(L, dml_http_transfer_headers(c->transfer));
   lua_setfield(L, -2, "headers");
+  set_redirect(L, c);
+}
+
+/* Adds the body to the response on top, and lets the transfer go. [-0, +0] */
+static void set_body(lua_State *L, call *c) {
+  dml_span body = dml_http_transfer_peek(c->transfer);
+  lua_pushlstring(L, body.data, body.len);
+  lua_setfield(L, -2, "body");
+  close_call(c);
 }
 
 static int push_response(lua_State *L, void *ud) {
@@ -114,17 +141,13 @@ static int push_response(lua_State *L, void *ud) {
     close_call(c);
     return dml_push_error(L, c->status != DML_OK ? c->status : DML_STOPPED);
   }
-  lua_createtable(L, 0, 3);
-  set_head(L, c->transfer);
-  if (c->is_stream) {
+  push_head(L, c);
+  if (c->is_stream || c->has_tokens) {
     lua_setiuservalue(L, CALL_INDEX, CALL_FIELDS);
     lua_pushvalue(L, CALL_INDEX);
-    return 1;
+  } else {
+    set_body(L, c);
   }
-  dml_span body = dml_http_transfer_peek(c->transfer);
-  lua_pushlstring(L, body.data, body.len);
-  lua_setfield(L, -2, "body");
-  close_call(c);
   return 1;
 }
 
@@ -168,36 +191,6 @@ static const dml_http_transfer_events EVENTS = {on_response, on_readable};
 
 /* ---- request ---- */
 
-/* A number of milliseconds; `required` or 0 when the field is missing. [-0, +0] */
-static uint64_t field_ms(lua_State *L, const char *name, bool required) {
-  int type = lua_getfield(L, 1, name);
-  lua_Number value = lua_tonumber(L, -1);
-  lua_pop(L, 1);
-  if (type == LUA_TNIL && !required) return 0;
-  if (type != LUA_TNUMBER || !(value >= 1)) luaL_error(L, "%s must be a number of milliseconds, at least 1", name);
-  return (uint64_t)(value < TIMEOUT_MAX_MS ? value : TIMEOUT_MAX_MS);
-}
-
-/* A string field, left on the stack. [-0, +1] */
-static dml_span field_text(lua_State *L, const char *name, const char *otherwise) {
-  dml_span span = {otherwise, otherwise ? strlen(otherwise) : 0};
-  int type = lua_getfield(L, 1, name);
-  if (type == LUA_TSTRING)
-    span.data = lua_tolstring(L, -1, &span.len);
-  else if (type != LUA_TNIL || !otherwise)
-    luaL_error(L, "%s must be a string", name);
-  return span;
-}
-
-static size_t field_limit(lua_State *L, bool is_stream) {
-  int type = lua_getfield(L, 1, "max_body_bytes");
-  lua_Integer value = lua_tointeger(L, -1);
-  lua_pop(L, 1);
-  if (type == LUA_TNIL && is_stream) return 0;
-  if (type != LUA_TNUMBER || value < 0) luaL_error(L, "max_body_bytes must be a number of bytes");
-  return (size_t)value;
-}
-
 static call *new_call(lua_State *L) {
   call *c = lua_newuserdatauv(L, sizeof *c, 2);
   memset(c, 0, sizeof *c);
@@ -206,44 +199,65 @@ static call *new_call(lua_State *L) {
   return c;
 }
 
-/* Fills the options from the table at 1; leaves strings on the stack that keep what they borrow. */
-static void read_options(lua_State *L, call *c, dml_http_transfer_options *options) {
-  options->method = field_text(L, "method", "GET");
-  options->url = field_text(L, "url", NULL);
-  options->unix_socket = field_text(L, "unix_socket", "");
-  options->timeout_ms = field_ms(L, "timeout_ms", true);
-  options->connect_timeout_ms = field_ms(L, "connect_timeout_ms", false);
-  lua_getfield(L, 1, "stream");
-  options->is_stream = c->is_stream = lua_toboolean(L, -1);
-  options->body_max_bytes = field_limit(L, options->is_stream);
-  if (lua_getfield(L, 1, "body") != LUA_TNIL) options->body = luaL_checklstring(L, -1, &options->body_len);
-  lua_setiuservalue(L, CALL_INDEX, CALL_BODY);
-}
-
-/* http.request{...} -> response | nil, err */
-static int l_request(lua_State *L) {
-  dml_http_client *client;
+/* {...} -> response | nil, err; with tokens, the response is the call object, whose body is still to be decoded. */
+static int exchange(lua_State *L) {
   dml_http_transfer_options options = {0};
-  luaL_checktype(L, 1, LUA_TTABLE);
-  lua_settop(L, 1);
   call *c = new_call(L);
-  read_options(L, c, &options);
-  lua_getfield(L, 1, "headers");
-  dml_status status = dml_to_headers(L, -1, &c->headers);
-  if (status != DML_OK) return dml_push_error(L, DML_INVALID_ARGUMENT);
-  options.headers = &c->headers;
+  dml_status status = dml_http_options_read(L, &options, &c->headers);
+  if (status != DML_OK) return dml_push_error(L, status);
+  lua_getfield(L, 1, "body");
+  lua_setiuservalue(L, CALL_INDEX, CALL_BODY);
+  c->is_stream = options.is_stream;
+  c->has_tokens = options.is_body_secret = lua_getfield(L, 1, "tokens") != LUA_TNIL;
+  if (c->has_tokens && c->is_stream) return luaL_error(L, "a response that is streamed cannot have tokens");
   c->loop = dml_loop_uv(dml_script_loop(dml_script_of(L)));
-  status = get_client(L, &client);
+  status = get_client(L, &c->client);
   if (status != DML_OK) return dml_push_error(L, status);
   c->wait = dml_wait_new(L, drop_call, c);
-  status = dml_http_client_start(client, &options, &EVENTS, c, &c->transfer);
+  status = dml_http_client_start(c->client, &options, &EVENTS, c, &c->transfer);
+  dml_headers_wipe(&c->headers);
   if (status != DML_OK) {
     dml_wait_forget(c->wait);
     c->wait = NULL;
     return dml_push_error(L, status);
   }
-  dml_headers_deinit(&c->headers);
   return dml_wait_yield(L);
+}
+
+/* Below: the options. On top: what exchange gave. */
+static int lift(lua_State *L, int status, lua_KContext context) {
+  (void)status, (void)context;
+  call *c = luaL_testudata(L, 2, RESPONSE_T);
+  if (!c) return lua_gettop(L) - 1;
+  if (!c->transfer) return dml_push_error(L, DML_STOPPED);
+  int code = dml_http_transfer_status(c->transfer);
+  lua_getiuservalue(L, 2, CALL_FIELDS);
+  if (code < 200 || code > 299 || code == 204) {
+    set_body(L, c);
+    return 1;
+  }
+  dml_span body = dml_http_transfer_peek(c->transfer);
+  lua_getfield(L, 1, "tokens");
+  int count = dml_push_lifted(L, lua_gettop(L), body.data, body.len);
+  close_call(c);
+  if (count != 1) return count;
+  lua_setfield(L, 3, "json");
+  lua_settop(L, 3);
+  return 1;
+}
+
+/* http.request{...} -> response | nil, err */
+static int l_request(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  lua_settop(L, 1);
+  int type = lua_getfield(L, 1, "tokens");
+  lua_settop(L, 1);
+  if (type == LUA_TNIL) return exchange(L);
+  luaL_argcheck(L, type == LUA_TTABLE, 1, "tokens are a table of bindings");
+  lua_pushcfunction(L, exchange);
+  lua_pushvalue(L, 1);
+  lua_callk(L, 1, LUA_MULTRET, 0, lift);
+  return lift(L, LUA_OK, 0);
 }
 
 /* http.close_idle() */
