@@ -1,5 +1,5 @@
--- A configuration with most of what can be said; docs/configuration.md has every key. Use it with
--- `demilune serve --config examples/demilune.lua`.
+-- A configuration of this machine with most of what can be said; cloud.lua beside it has providers of other kinds, and
+-- docs/configuration.md every key. Use it with `demilune serve --config examples/demilune.lua`.
 return {
   default_provider = "local",
   providers = {

@@ -8,6 +8,7 @@ local interpreters = require "demilune.interpreters"
 local providers = require "demilune.providers"
 local scopes = require "demilune.scope"
 local tools = require "demilune.tools"
+local vault = require "demilune.config.vault"
 
 local app = {}
 
@@ -23,32 +24,37 @@ local PLACE_WAIT_MS = 5000
 ---@field tools table[]
 ---@field tools_by_name table<string, table>
 ---@field background table
+---@field has_vault boolean  there is something to keep secret
 local App = {}
 App.__index = App
 
 --- What descriptions and schemas need to know of the configuration.
 local function environment(self)
-  local ids, templates, has_network, most = {}, {}, false, 1
+  local ids, templates, has_network, has_veryfront, most = {}, {}, false, false, 1
   for i, provider in ipairs(self.providers) do
     ids[i] = provider.id
     for _, name in ipairs(provider:template_names()) do
       templates[#templates + 1] = i == self.default_index and name or name .. " (" .. provider.id .. ")"
     end
     has_network = has_network or provider:has_network()
+    has_veryfront = has_veryfront or provider.config.type == "veryfront"
     most = math.max(most, provider.config.max_lifetime)
   end
   return {
     provider_ids = ids, template_names = table.concat(templates, ", "), languages = interpreters.NAMES,
-    has_network = has_network, has_default = self.config.default_sandbox ~= "off", max_lifetime = most,
-    annotations = self.config.annotations, output = self.config.output,
+    has_network = has_network, has_veryfront = has_veryfront, has_default = self.config.default_sandbox ~= "off",
+    max_lifetime = most, annotations = self.config.annotations, output = self.config.output,
   }
 end
 
---- Builds it. Nothing is started or connected.
+--- Builds it. Nothing is started or connected, and no credential read but from the environment. Raises where the vault
+--- cannot be had.
 ---@param config table  of config.load
 ---@return demilune.App
 function app.new(config)
-  local self = setmetatable({ config = config, providers = {}, providers_by_id = {} }, App)
+  local has_vault, err = vault.open(config)
+  if err then error(err, 0) end
+  local self = setmetatable({ config = config, has_vault = has_vault, providers = {}, providers_by_id = {} }, App)
   local places = gate.new(app.PLACES, PLACE_WAIT_MS)
   for i, entry in ipairs(config.providers) do
     local provider = providers.new(entry, config.output, places)

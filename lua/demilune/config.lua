@@ -31,17 +31,32 @@ config.log_levels = keys.log_levels
 
 ---@class demilune.config.Provider
 ---@field id string
----@field type string     "local"
+---@field type string     "local", "e2b" or "veryfront"
 ---@field lifetime integer      seconds
 ---@field max_lifetime integer  seconds, from creation
 ---@field tenancy string  "account" or "principal"
----@field templates table<string, demilune.config.Template>  at least one
+---@field templates table<string, demilune.config.Template>|string[]  of type local by name, at least one; else names
+---@field credential? string    a key of credentials; of all but local, as are the next three
+---@field max_requests? integer at a time
+---@field proxy? string         URL
+---@field ca_file? string       with the folder in front
+---@field preset? string        of type e2b, as are the next six
+---@field sandbox_url? string   URL, perhaps with {places}
+---@field domain? string
+---@field region? string
+---@field key_header? string
+---@field auto_resume? boolean
+---@field api_url? string       URL; of type e2b perhaps with {places}; of type veryfront always there
+---@field project? string       of type veryfront, as is the next
+---@field mcp_path? string
 
 ---@class demilune.Config
 ---@field path? string  the file; nil for the defaults
 ---@field dir string    the folder that its relative paths are relative to
 ---@field default_provider string  the id of one of the providers
 ---@field providers demilune.config.Provider[]  at least one
+---@field credentials table<string, {source: string}>  sources with paths from the root
+---@field vault {require_lock: boolean}
 ---@field output table<string, integer>  stdout, stderr, read_file, list_files, download_file
 ---@field limits { message: integer, tasks: integer }  message in MB
 ---@field default_sandbox string  "on" or "off"
@@ -110,10 +125,23 @@ local function usual_path()
   return base and base .. "/demilune/demilune.lua"
 end
 
---- Checks what a file returned.
-local function checked(given)
+--- A folder from the root, without a slash at its end. The kernel knows where a relative one starts (proc(5)).
+local function from_root(dir)
+  if dir == "/" then return "" end
+  if dir == "." then return "/proc/self/cwd" end
+  return dir:sub(1, 1) == "/" and dir or "/proc/self/cwd/" .. dir
+end
+
+--- Checks what a file in `dir` returned.
+local function checked(given, dir)
   local filled, faults = check.run(given, keys.root)
-  if #faults == 0 then faults = settle.run(filled, given) end
+  if #faults == 0 then faults = settle.run(filled, given, from_root(dir)) end
+  if #faults > 0 then return nil, faults end
+  filled.dir = dir
+  if filled.log.file then filled.log.file = config.resolve(filled, filled.log.file) end
+  for _, provider in ipairs(filled.providers) do
+    if provider.ca_file then provider.ca_file = config.resolve(filled, provider.ca_file) end
+  end
   return filled, faults
 end
 
@@ -133,12 +161,10 @@ local function from_text(path, text)
     local line = fault.line or source.line_of(source.tokens(text), {})
     return nil, message_at(path, line, fault.text)
   end
-  local filled, faults = checked(given)
-  if #faults > 0 then return nil, first_fault(path, text, faults) end
+  local dir = path:match "^(.*)/[^/]*$" or "."
+  local filled, faults = checked(given, dir == "" and "/" or dir)
+  if not filled then return nil, first_fault(path, text, faults) end
   filled.path = path
-  filled.dir = path:match "^(.*)/[^/]*$" or "."
-  if filled.dir == "" then filled.dir = "/" end
-  if filled.log.file then filled.log.file = config.resolve(filled, filled.log.file) end
   return filled
 end
 
@@ -154,10 +180,7 @@ end
 --- The configuration of a program that was given none.
 ---@return demilune.Config
 function config.defaults()
-  local filled, faults = checked {}
-  assert(#faults == 0, "the defaults are valid")
-  filled.dir = "."
-  return filled
+  return assert(checked({}, "."))
 end
 
 --- Loads the configuration: `path`, else $DEMILUNE_CONFIG, else the usual file where it exists,

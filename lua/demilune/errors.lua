@@ -1,10 +1,16 @@
 --- errors.lua - what a tool says when it fails: one closed table of categories, values of ours only.
 --
--- The rows (category, message, retryable) are C's, in src/base/status.h. Errors are raised as tables with `error(...)` and
--- caught at the one call path; nothing that came from a provider, a sandbox or a caller is ever put into one.
+-- The rows (category, message, retryable, suggestion) are C's, in src/base/status.h, and so is what statuses and codes of
+-- services mean. Errors are raised as tables with `error(...)` and caught at the one call path; nothing that came from a
+-- provider, a sandbox or a caller is ever put into one.
 local core = require "demilune.core"
 
 local errors = {}
+
+--- A service that asks for more is not to be waited for anyway.
+local RETRY_AFTER_MAX_S = 86400
+--- Statuses that say enough: a code beside them does not change what they mean to a caller.
+local DECIDED_BY_STATUS = { [401] = true, [402] = true, [429] = true }
 
 --- Fields of an error that may leave the process, in the order of the tool contract.
 local PUBLIC = {
@@ -24,6 +30,9 @@ local details = setmetatable({}, { __mode = "k" })
 ---@field expected? string  from our schema
 ---@field allowed? string[] our own names
 ---@field suggestion? string
+---@field status? integer   HTTP
+---@field code? string      of a service, and known to the table
+---@field retry_after? integer  seconds
 
 --- Makes an error of a row; `fields` add to it or replace its message. `detail` is for the log and the command line.
 ---@param category string
@@ -47,6 +56,29 @@ function errors.raise(category, fields, detail)
   error(errors.new(category, fields, detail), 0)
 end
 
+--- Whole seconds of a Retry-After, or nil where it is none.
+local function seconds_of(value)
+  if type(value) == "string" then value = value:find "^%d+$" and tonumber(value) end
+  if not math.type(value) or value ~= value or value < 0 then return nil end
+  return math.ceil(math.min(value, RETRY_AFTER_MAX_S))
+end
+
+--- What a failed answer of a service means. Takes its status and codes, never its words: a code that the table lacks is
+--- passed over.
+---@param answer {status: integer, retry_after?: integer|string, is_create?: boolean, code?: any, family?: string}
+---  retry_after: seconds; code: as it came, of the family "connect", "e2b" or "veryfront"
+---@return demilune.Error
+function errors.from_response(answer)
+  local status = answer.status
+  local by_code = answer.family and core.status.from_code(answer.family, answer.code) or nil
+  local retry_after = status == 429 and seconds_of(answer.retry_after) or nil
+  local category = retry_after and "rate_limited" or not DECIDED_BY_STATUS[status] and by_code
+    or core.status.from_http(status, answer.is_create)
+  -- A success that its caller could not use.
+  if category == "ok" then category = "invalid_response" end
+  return errors.new(category, { status = status, retry_after = retry_after, code = by_code and answer.code })
+end
+
 --- What a person at this machine is told instead of the message, where there is such a thing. Never for a client.
 ---@param err demilune.Error
 ---@return string?
@@ -61,6 +93,14 @@ function errors.is(value)
   return type(value) == "table" and type(value.category) == "string"
 end
 
+--- Whether a code stands in the table, whosever it is.
+local function is_known_code(code)
+  for _, family in ipairs { "e2b", "connect", "veryfront" } do
+    if core.status.from_code(family, code) then return true end
+  end
+  return false
+end
+
 --- The error as it may be shown: known fields only, its detail still beside it. What is no error of the table (a bug of
 --- ours or of a script) becomes `internal` under an id that stands in the log.
 ---@param value any
@@ -73,6 +113,7 @@ function errors.public(value)
   end
   local out = {}
   for _, key in ipairs(PUBLIC) do out[key] = value[key] end
+  if out.code ~= nil and not is_known_code(out.code) then out.code = nil end
   details[out] = details[value]
   return out
 end

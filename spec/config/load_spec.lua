@@ -126,7 +126,7 @@ describe("the text of a configuration", function()
     assert.are.equal("3: unexpected symbol near '='; mend the syntax there", support.fault("return {\n\n = 1\n}"))
     assert.are.equal("1: unexpected symbol near <eof>; mend the syntax there", support.fault("return {"))
     assert.are.equal("1: C stack overflow", support.fault("return " .. ("{"):rep(1000)):match("^[^;(]*w"))
-    assert.are.equal("2: unfinished string near ''a'; mend the syntax there", support.fault("\nreturn 'a\n"))
+    assert.are.equal("2: unfinished string; mend the syntax there", support.fault("\nreturn 'a\n"))
   end)
 
   it("is refused with the line where it fails, wherever the failure comes from", function()

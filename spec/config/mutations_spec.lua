@@ -12,6 +12,7 @@ local SECONDS_MAX = 100 -- of processor time; far less, but for instruments like
 local PIECES = {
   "{", "}", "[", "]", "[[", "]]", "--", "--[==[", "'", '"', "\\", ",", ";", "=", "==", "return ", "local ",
   "nil", "true", "0/0", "1e999", "-1", "9223372036854775807", "'x'", "{}", "function() end", "end", "e2b", "policy",
+  "@", "?", "http://", "https://",
   "host", "off", "#", "\0", "\255", "\xEF\xBB\xBF",
   "\xC3\xA9", "\n", "\r", "\t", "%s", "%", "...", "_ENV", "\27Lua", "~", "::a::",
 }
@@ -53,12 +54,23 @@ local function assert_sound(loaded)
   local is_id = {}
   for _, provider in ipairs(loaded.providers) do
     is_id[provider.id] = true
-    assert(provider.type == "local" and provider.lifetime <= provider.max_lifetime and provider.max_lifetime <= 86400)
-    assert(next(provider.templates))
-    for _, template in pairs(provider.templates) do
+    assert(provider.lifetime <= provider.max_lifetime and provider.max_lifetime <= 86400)
+    if provider.type ~= "local" then
+      assert(loaded.credentials[provider.credential] and provider.max_requests >= 1)
+      for _, key in ipairs { "api_url", "sandbox_url" } do
+        local url = provider[key]
+        assert(not url or url:find "^https://[^@?#]+$" or url:find "^http://localhost[/:]", url)
+      end
+    end
+    assert(provider.type ~= "local" or next(provider.templates))
+    for _, template in pairs(provider.type == "local" and provider.templates or {}) do
       assert(template.memory >= 64 and template.cpu >= 0.1 and template.network == "none" and template.explicit)
       for name, value in pairs(template.env) do assert(name:find("^[%a_][%w_]*$") and type(value) == "string") end
     end
+  end
+  for _, entry in pairs(loaded.credentials) do
+    local from = entry.source
+    assert(from:find "^env:[%a_]" or from:find "^cred:[%w_]" or from:find "^file:/" or from:find "^cmd:/", from)
   end
   assert(is_id[loaded.default_provider])
   assert(loaded.default_sandbox == "on" or loaded.default_sandbox == "off")

@@ -53,6 +53,15 @@ function support.provider(fields)
   return 'return { providers = { { id = "local", type = "local", ' .. fields .. " } } }"
 end
 
+--- A text with one provider of a type that is reached over the network, `fields` beside id, type and credential.
+---@param kind string
+---@param fields string
+---@return string
+function support.remote(kind, fields)
+  return ('return { providers = { { id = "cloud", type = "%s", credential = "key", %s } },\n'):format(kind, fields)
+    .. ' credentials = { key = { source = "env:KEY" } } }'
+end
+
 --- Every key that this version serves.
 support.whole = [==[
 -- an operator's file
@@ -66,7 +75,19 @@ return {
     { id = "local", type = "local", lifetime = 600, max_lifetime = 7200, tenancy = "principal",
       templates = { base = { disk = 64, ro_binds = {}, env = {} }, ["py-3.11"] = large } },
     { id = "second", type = "local" }, --[[ with defaults ]]
+    { id = "cloud", type = "e2b", preset = "engine", api_url = "https://api.{domain}", sandbox_url = "https://{port}-{id}.{domain}",
+      domain = "example.org", region = "eu-1", credential = "cloud", key_header = "X-API-KEY", lifetime = 100, max_lifetime = 200,
+      tenancy = "account", auto_resume = false, max_requests = 3, templates = { "code-interpreter-v1", "team/base:2" },
+      proxy = "http://proxy.example.org:3128", ca_file = "ca.pem" },
+    { id = "vf", type = "veryfront", api_url = "https://api.veryfront.com/v1/", project = "my-project", credential = "vf",
+      mcp_path = "/mcp", lifetime = 300, max_lifetime = 3600, tenancy = "account", max_requests = 2,
+      proxy = "socks5h://localhost:1080", ca_file = "/etc/ca.pem" },
   },
+  credentials = {
+    cloud = { source = "env:CLOUD_KEY" }, vf = { source = "file:keys/vf" },
+    more = { source = "cred:more" }, last = { source = "cmd:./helper one two" },
+  },
+  vault = { require_lock = true },
   output = { stdout = 2048, stderr = 1024, read_file = 4096, list_files = 50, download_file = 8192 };
   limits = { message = 8, tasks = 4 },
   default_sandbox = "off", keep_on_exit = true, adopt_by_use = true, nonzero_exit_is_error = true,

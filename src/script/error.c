@@ -23,13 +23,17 @@ static void set_error_metatable(lua_State *L) {
 }
 
 static void push_row(lua_State *L, dml_status status) {
-  lua_createtable(L, 0, 3);
+  lua_createtable(L, 0, 4);
   lua_pushstring(L, dml_status_name(status));
   lua_setfield(L, -2, "category");
   lua_pushstring(L, dml_status_text(status));
   lua_setfield(L, -2, "message");
   lua_pushboolean(L, dml_status_is_retryable(status));
   lua_setfield(L, -2, "retryable");
+  if (*dml_status_suggestion(status)) {
+    lua_pushstring(L, dml_status_suggestion(status));
+    lua_setfield(L, -2, "suggestion");
+  }
   set_error_metatable(L);
 }
 
@@ -69,6 +73,21 @@ static int l_from_http(lua_State *L) {
   return 1;
 }
 
+/* status.from_code(family, code) -> category name or nil, whether the code is known. A code that is no string is unknown. */
+static int l_from_code(lua_State *L) {
+  dml_code_family family = dml_code_family_from_name(luaL_checkstring(L, 1));
+  if (family == DML_CODE_FAMILY_COUNT) return luaL_argerror(L, 1, "no such family of codes");
+  size_t len = 0;
+  const char *code = lua_type(L, 2) == LUA_TSTRING ? lua_tolstring(L, 2, &len) : NULL;
+  dml_status status = code ? dml_status_from_code(family, code, len) : DML_STATUS_COUNT;
+  if (status == DML_STATUS_COUNT)
+    lua_pushnil(L);
+  else
+    lua_pushstring(L, dml_status_name(status));
+  lua_pushboolean(L, status != DML_STATUS_COUNT);
+  return 2;
+}
+
 /* status.names() -> list of all categories but "ok" */
 static int l_names(lua_State *L) {
   lua_createtable(L, DML_STATUS_COUNT, 0);
@@ -79,7 +98,8 @@ static int l_names(lua_State *L) {
   return 1;
 }
 
-static const luaL_Reg FUNCTIONS[] = {{"new", l_new}, {"from_http", l_from_http}, {"names", l_names}, {NULL, NULL}};
+static const luaL_Reg FUNCTIONS[] = {
+    {"new", l_new}, {"from_http", l_from_http}, {"from_code", l_from_code}, {"names", l_names}, {NULL, NULL}};
 
 int dml_open_status(lua_State *L) {
   luaL_newlib(L, FUNCTIONS);

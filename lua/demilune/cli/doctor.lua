@@ -6,14 +6,45 @@ local health = require "demilune.cli.health"
 local output = require "demilune.cli.output"
 local style = require "demilune.cli.style"
 
+--- How each kind of source is called.
+local KINDS = { env = "environment variable", file = "file", cred = "systemd credential", cmd = "command" }
+
+local function has_local(config)
+  for _, provider in ipairs(config.providers) do
+    if provider.type == "local" then return true end
+  end
+  return false
+end
+
+local function all_ok(list)
+  for _, entry in ipairs(list) do
+    if not entry.ok then return false end
+  end
+  return true
+end
+
+--- Keys and clouds, where the configuration has any.
+local function examine_remote(report, config)
+  local array = core.json.array
+  report.credentials, report.providers = array {}, array {}
+  if not config then return true end
+  report.vault = health.vault(config)
+  if report.vault and report.vault.ok then report.credentials = array(health.credentials(config)) end
+  report.providers = array(health.clouds(config, report.credentials))
+  return (not report.vault or report.vault.ok) and all_ok(report.credentials) and all_ok(report.providers)
+end
+
 local function examine(options)
   local state = health.state()
   local isolation = health.isolation()
+  local configuration, config = health.configuration(options.config)
   local report = {
     checks = isolation.checks, limits = isolation.limits, identity = isolation.identity, state = state,
-    configuration = health.configuration(options.config), engine = health.engine(state), versions = health.versions(),
+    configuration = configuration, engine = health.engine(state), versions = health.versions(),
   }
-  report.ok = isolation.ok and state.ok and report.configuration.ok
+  report.needs_isolation = not config or has_local(config)
+  report.works_here = state.ok and configuration.ok and (isolation.ok or not report.needs_isolation)
+  report.ok = examine_remote(report, config) and report.works_here
   return report
 end
 
@@ -48,6 +79,46 @@ local function failed(text)
   return style.paint("red", "FAIL ") .. text
 end
 
+local function vault_words(vault)
+  if not vault then return "not needed: no credential is configured" end
+  if vault.is_locked then return "locked: keys are never swapped to disk" end
+  local text = ("%s To mend it, %s."):format(vault.cause, vault.fix)
+  return vault.ok and "not locked. " .. text or failed(text)
+end
+
+local function credential_words(credential)
+  local kind = KINDS[credential.kind] or credential.kind
+  return credential.ok and kind .. ", readable" or failed(kind .. ". " .. credential.cause)
+end
+
+local function cloud_words(cloud)
+  local text = cloud.type
+  if cloud.preset and cloud.preset ~= cloud.type then text = text .. ", preset " .. cloud.preset end
+  if cloud.region then text = text .. ", region " .. cloud.region end
+  text = ("%s, credential %s"):format(text, cloud.credential)
+  return cloud.ok and text .. "; it was not asked" or failed(text .. ". " .. cloud.cause)
+end
+
+--- The rows about keys and clouds.
+local function add_remote(rows, report)
+  rows[#rows + 1] = { "vault", vault_words(report.vault) }
+  for _, credential in ipairs(report.credentials) do
+    rows[#rows + 1] = { "credential " .. credential.name, credential_words(credential) }
+  end
+  for _, cloud in ipairs(report.providers) do rows[#rows + 1] = { "provider " .. cloud.id, cloud_words(cloud) } end
+end
+
+local function verdict_of(report)
+  local here = report.needs_isolation
+  if not report.works_here then
+    return style.paint("red", here and "Sandboxes cannot work here yet." or "Nothing can work yet.")
+  elseif not report.ok then
+    return style.paint("red", (here and "Sandboxes work here. " or "") .. "Keys or providers do not work yet.")
+  end
+  return style.paint("green", here and "Sandboxes work here."
+    or "Nothing here stands in the way of the providers, which were not asked.")
+end
+
 local function render(report)
   local versions = report.versions
   local configuration, state = report.configuration, report.state
@@ -58,14 +129,14 @@ local function render(report)
     { "state", state.ok and state.path or failed(state.cause) },
     { "configuration", configuration.ok and (configuration.path or "the defaults") or failed(configuration.cause) },
     { "engine", engine_words(report.engine) },
-    { "bubblewrap", versions.bubblewrap or "not found" },
-    { "libraries", library_words(versions.libraries) },
   }
+  if report.configuration.ok then add_remote(rows, report) end
+  rows[#rows + 1] = { "bubblewrap", versions.bubblewrap or "not found" }
+  rows[#rows + 1] = { "libraries", library_words(versions.libraries) }
   local head = ("demilune %s, Lua %s, on %s, kernel %s, as %s\n\n"):format(
     versions.demilune, versions.lua, versions.system or "an unknown system", versions.kernel or "unknown", core.sys.user())
   local faults = checks.faults(report)
-  local verdict = report.ok and style.paint("green", "Sandboxes work here.")
-    or style.paint("red", "Sandboxes cannot work here yet.")
+  local verdict = verdict_of(report)
   return head .. checks.list(report) .. "\n" .. grid.render(rows, { indent = "  ", wraps = style.is_terminal() })
     .. "\n" .. verdict .. "\n" .. faults
 end
@@ -77,11 +148,13 @@ return {
   help = [[
 Tries what a sandbox needs, one by one, and names the cause and the exact command
 for what is missing. Says which limits hold, where the state is, whether an engine
-runs, and the versions of the parts. Starts no engine.
+runs, whether the memory for keys is locked, whether each credential can be read
+(its command is run for that), and the versions of the parts. Starts no engine and
+asks no provider.
 
   --json    print the same as one line of JSON
 
-Exit: 0 sandboxes work, 1 they do not.]],
+Exit: 0 sandboxes work, 1 they do not, or a credential cannot be read.]],
   options = { "json" },
   run = function(options)
     local report = examine(options)

@@ -89,13 +89,74 @@ function health.engine(state)
   }
 end
 
---- The configuration: {ok, path?, cause?}; without a path it is the defaults.
+--- The configuration: {ok, path?, cause?}; without a path it is the defaults. Beside it what was loaded.
 ---@param path? string  of --config
 ---@return table
+---@return demilune.Config?
 function health.configuration(path)
   local config, message = require("demilune.config").load(path)
   if not config then return { ok = false, cause = message } end
-  return { ok = true, path = config.path }
+  return { ok = true, path = config.path }, config
+end
+
+--- The memory for keys: {ok, is_locked, is_required, cause?, fix?}; nil where there is nothing to keep.
+---@param config demilune.Config
+---@return table?
+function health.vault(config)
+  local vault = require "demilune.config.vault"
+  local is_open, err = vault.open(config)
+  if is_open == false then return nil end
+  local report = { ok = not err, is_required = config.vault.require_lock, is_locked = false }
+  if err then
+    report.cause = errors.detail(err) or err.message
+  else
+    report.is_locked = core.vault.status().is_locked
+    if not report.is_locked then report.cause = "Keys may be swapped to disk, where others could find them." end
+  end
+  if not report.is_locked then report.fix = vault.LOCK_FIX end
+  return report
+end
+
+--- As a person would name the files: what config.lua puts in front of a relative path is left out.
+local function readable(cause)
+  return (cause:gsub("/proc/self/cwd/", ""))
+end
+
+--- Reads every credential and says how that went: {name, kind, ok, cause?}, by name. Of what was read not even its length
+--- is told.
+---@param config demilune.Config
+---@return table[]
+function health.credentials(config)
+  for name in pairs(config.credentials) do core.vault.load(name) end
+  local found = {}
+  for _, credential in ipairs(core.vault.status().credentials) do
+    if config.credentials[credential.name] then
+      local is_loaded = credential.state == "loaded"
+      local cause = not is_loaded and readable(credential.cause or "It cannot be read.") or nil
+      found[#found + 1] = { name = credential.name, kind = credential.kind, ok = is_loaded, cause = cause }
+    end
+  end
+  table.sort(found, function(a, b) return a.name < b.name end)
+  return found
+end
+
+--- The providers that are reached over the network: {id, type, preset?, region?, credential, ok, cause?}. None is asked.
+---@param config demilune.Config
+---@param credentials table[]  of health.credentials
+---@return table[]
+function health.clouds(config, credentials)
+  local is_readable, clouds = {}, {}
+  for _, credential in ipairs(credentials) do is_readable[credential.name] = credential.ok end
+  for _, provider in ipairs(config.providers) do
+    if provider.type ~= "local" then
+      local ok = is_readable[provider.credential] == true
+      clouds[#clouds + 1] = {
+        id = provider.id, type = provider.type, preset = provider.preset, region = provider.region,
+        credential = provider.credential, ok = ok, cause = not ok and "Its credential cannot be read." or nil,
+      }
+    end
+  end
+  return clouds
 end
 
 --- What isolation.preflight says, or the one check that it could not be made.

@@ -34,6 +34,13 @@ local function open_log(config, has_level)
   if not ok then core.log.warn("the log file cannot be opened, so the log goes to stderr: " .. err.message) end
 end
 
+--- Once a server, since it is the machine's setting and not a call's.
+local function warn_of_swap(app)
+  if app.has_vault and not core.vault.status().is_locked then
+    core.log.warn("the memory for keys is not locked, so that it may be swapped to disk; `demilune doctor` says what mends it")
+  end
+end
+
 local function wait_while(is_so, deadline_ms)
   while is_so() and task.now_ms() < deadline_ms do task.sleep(5) end
 end
@@ -77,7 +84,9 @@ return {
       require("demilune.errors").raise("invalid_argument", { message = message, is_usage = true })
     end
     open_log(config, options["log-level"] ~= nil)
-    serve(require("demilune.app").new(config), in_fd, out_fd)
+    local app = require("demilune.app").new(config)
+    warn_of_swap(app)
+    serve(app, in_fd, out_fd)
     return 0
   end,
 }

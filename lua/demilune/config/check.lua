@@ -5,6 +5,8 @@
 -- keys and never repeat values, which may be secrets.
 local keys = require "demilune.config.keys"
 local nearest = require "demilune.nearest"
+local secrets = require "demilune.config.secrets"
+local url = require "demilune.config.url"
 local words = require "demilune.config.words"
 
 local check = {}
@@ -62,6 +64,22 @@ function CHECKS.string(walk, value, shape)
   return value
 end
 
+function CHECKS.url(walk, value, shape)
+  if type(value) ~= "string" then return walk:wrong(shape, value, true) end
+  if #value > shape.max then return walk:wrong(shape, value) end
+  local fault = url.fault(value, shape)
+  if fault then return walk:fault("%s " .. fault) end
+  return url.trimmed(value)
+end
+
+function CHECKS.source(walk, value, shape)
+  if type(value) ~= "string" then return walk:wrong(shape, value, true) end
+  if #value > shape.max or not utf8.len(value) then return walk:wrong(shape, value) end
+  local fault = secrets.fault(value)
+  if fault then return walk:fault("%s " .. fault) end
+  return value
+end
+
 function CHECKS.boolean(walk, value, shape)
   if type(value) ~= "boolean" then return walk:wrong(shape, value, true) end
   return value
@@ -90,12 +108,27 @@ function CHECKS.nothing(walk, value, shape)
   walk:fault "%s must be empty, because this version does not serve it yet; leave it out"
 end
 
+--- The types of provider that have a key, as "a provider of type e2b or veryfront".
+local function provider_with(name)
+  local kinds, count = {}, 0
+  for kind, shape in pairs(keys.provider.variants) do
+    count = count + 1
+    if shape.fields[name] then kinds[#kinds + 1] = kind end
+  end
+  if #kinds == count then return "a provider" end
+  table.sort(kinds)
+  return #kinds > 0 and "a provider of type " .. table.concat(kinds, " or ") or nil
+end
+
 --- Where else a key of this name stands; for keys at the wrong level.
 local function other_place(name)
+  if keys.root.fields[name] then return "the outermost table" end
+  local provider = provider_with(name)
+  if provider then return provider end
   local places = {
-    { "the outermost table", keys.root },
-    { "a provider", keys.provider },
     { "a template", keys.template },
+    { "an entry of credentials", keys.credential },
+    { "vault", keys.root.fields.vault },
     { "output", keys.root.fields.output },
     { "limits", keys.root.fields.limits },
     { "log", keys.root.fields.log },
@@ -136,20 +169,28 @@ function Walk:unknown(key, shape)
   self:fault("%s is not a key; leave it out, or write one of " .. table.concat(names, ", "), key)
 end
 
+--- Checks the field that says what the others mean. Returns its value and the shape of the record.
+function Walk:decide(value, shape)
+  local first = shape.decides
+  if not first or rawget(value, first) == nil then return nil, shape end
+  local decided = self:inside(first, rawget(value, first), shape.fields[first])
+  return decided, shape.variants and shape.variants[decided] or shape
+end
+
 function CHECKS.record(walk, value, shape)
   if type(value) ~= "table" then return walk:wrong(shape, value, true) end
-  local filled = {}
-  local first = shape.decides
-  if first and rawget(value, first) ~= nil then
-    filled[first] = walk:inside(first, rawget(value, first), shape.fields[first])
-    if filled[first] == nil then return nil end
-  end
-  for _, name in ipairs(shape.required or {}) do
+  local first, filled = shape.decides, {}
+  local decided, whole = walk:decide(value, shape)
+  -- What its other keys mean is not known then, so nothing is held against them.
+  if first and decided == nil and rawget(value, first) ~= nil then return nil end
+  if first then filled[first] = decided end
+  for _, name in ipairs(whole.required or {}) do
     if rawget(value, name) == nil then walk:fault("%s has no `" .. name .. "`; write one") end
   end
-  for _, key in ipairs(strange_keys(value, shape)) do walk:unknown(key, shape) end
-  for _, name in ipairs(sorted_fields(shape)) do
-    local field, given = shape.fields[name], rawget(value, name)
+  if first and decided == nil then return nil end
+  for _, key in ipairs(strange_keys(value, whole)) do walk:unknown(key, whole) end
+  for _, name in ipairs(sorted_fields(whole)) do
+    local field, given = whole.fields[name], rawget(value, name)
     if given == nil then given = field.default end
     if given ~= nil and name ~= first then filled[name] = walk:inside(name, given, field) end
   end
@@ -172,7 +213,9 @@ function CHECKS.list(walk, value, shape)
   local count = 0
   for key in next, value do
     if math.type(key) ~= "integer" then
-      return walk:fault("%s is a key in a list; put each entry in braces of its own", key)
+      local way_out = shape.of.kind == "record" and "put each entry in braces of its own"
+        or "write the entries alone, with commas between them"
+      return walk:fault("%s is a key in a list; " .. way_out, key)
     end
     count = count + 1
   end
@@ -194,8 +237,12 @@ function CHECKS.map(walk, value, shape)
     if type(key) == "string" and #key <= shape.name_max and key:find(shape.name) then
       names[#names + 1] = key
     else
-      walk:fault(("%%s is not a name that can stand here; write %s, at most %d bytes"):format(
-        shape.name_words, shape.name_max), key)
+      local way_out = ("write %s, at most %d bytes"):format(shape.name_words, shape.name_max)
+      if shape.hides_names then
+        walk:fault("%s has an entry whose name cannot stand there; " .. way_out)
+      else
+        walk:fault("%s is not a name that can stand here; " .. way_out, key)
+      end
     end
   end
   local count = next(value) == nil and 0 or math.max(1, #names)

@@ -10,10 +10,17 @@ local SOURCE = "=" .. NAME
 local STEPS_MAX = 100000000
 local STEPS_BETWEEN = 1000000
 local LEVELS_MAX = 200
+local NAME_SHOWN_BYTES_MAX = 32
 
 ---@class demilune.config.ChunkFault
 ---@field line? integer  nil: not known
 ---@field text string    "what is wrong; the way out", perhaps with bytes that no line should have
+
+--- A name for a message. A long one may be a key that lacks its quotes.
+local function name_words(name)
+  if type(name) ~= "string" or #name > NAME_SHOWN_BYTES_MAX then return "the name that is read there" end
+  return "the name " .. name
+end
 
 --- Its own globals over ours: what the file assigns does not reach the program.
 local function environment()
@@ -21,7 +28,7 @@ local function environment()
     __index = function(_, name)
       local value = rawget(_G, name)
       if value == nil then
-        error(("the name %s is not defined"):format(tostring(name)), 2)
+        error(("%s is not defined"):format(name_words(name)), 2)
       end
       return value
     end,
@@ -56,6 +63,10 @@ local function load_fault(message)
   if message:find("binary chunk", 1, true) then
     return { line = 1, text = "the file is compiled Lua; write its source there instead" }
   end
+  -- Lua's "near" may show a string of the file, and so a key that stands there against all advice.
+  text = text:gsub(" near '[\"'%[].*$", ""):gsub(" near '[%w_.]*'$", function(near)
+    return #near <= NAME_SHOWN_BYTES_MAX and near or ""
+  end)
   return { line = line, text = text .. "; mend the syntax there" }
 end
 

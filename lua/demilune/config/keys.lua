@@ -5,7 +5,7 @@
 -- ignored (a `policy`) would leave open what its writer thinks is shut.
 
 ---@class demilune.config.Shape
----@field kind string  integer, number, string, boolean, choice, record, list, map, nothing, later
+---@field kind string  integer, number, string, boolean, choice, url, source, record, list, map, nothing, later
 ---@field default any   what an absent key becomes; nil for none
 ---@field min? number
 ---@field max? number   of a number; bytes of a string; entries of a list or map
@@ -21,11 +21,21 @@
 ---@field choices? string[]   what a choice may be
 ---@field later? string[]     values of the contract that this version does not serve yet
 ---@field is_filled? boolean  a list or map that must not be empty
+---@field hides_names? boolean  names of a map that cannot stand there are not shown: they may be secrets
+---@field variants? table<string, demilune.config.Shape>  the whole record, by the value of `decides`
+---@field has_places? boolean  a URL in which {domain} and the like stand for what is known later
+---@field is_proxy? boolean    a URL of a proxy
+---@field way_out? string      what to do about a wrong value, where that is not plain
 
 local keys = {}
 
 local PATH_BYTES_MAX = 4096
 local NAME_BYTES_MAX = 64
+--- Shorter than any key of a service, so that a key which is put in place of a name is refused.
+local CREDENTIAL_NAME_BYTES_MAX = 32
+local URL_BYTES_MAX = 1024
+local HOST_BYTES_MAX = 253
+local SOURCE_BYTES_MAX = 4096
 local VALUE_BYTES_MAX = 32768
 local MB_MAX = 1 << 20
 local DAY_S = 86400
@@ -74,40 +84,131 @@ keys.template = record {
   env = environment,
 }
 
-keys.provider = {
-  kind = "record",
-  required = { "id", "type" },
-  decides = "type",
-  fields = {
+local function url(fields)
+  fields.kind, fields.max = "url", URL_BYTES_MAX
+  return fields
+end
+
+local path = {
+  kind = "string",
+  max = PATH_BYTES_MAX,
+  pattern = "^[^~]",
+  words = "a path that does not begin with ~",
+}
+
+--- The fields that every provider has, and those of its type.
+local function provider(default_lifetime, own, required)
+  local fields = {
     id = {
       kind = "string",
       max = NAME_BYTES_MAX,
       pattern = "^%l[%l%d_-]*$",
       words = "a name of small letters, digits, _ and - that begins with a letter",
     },
-    type = only("local", { "e2b", "veryfront" }),
-    lifetime = integer(1, DAY_S, 3600),
+    type = choice(nil, { "local", "e2b", "veryfront" }),
+    lifetime = integer(1, DAY_S, default_lifetime),
     max_lifetime = integer(1, DAY_S, DAY_S),
     tenancy = choice("account", { "account", "principal" }),
-    templates = {
-      kind = "map",
-      max = 64,
-      name = "^[%w][%w_.-]*$",
-      name_max = NAME_BYTES_MAX,
-      name_words = "a letter or digit, then letters, digits, _, . and -",
-      of = keys.template,
-      is_filled = true,
-    },
-    preset = LATER,
-    api_url = LATER,
-    sandbox_url = LATER,
-    domain = LATER,
-    region = LATER,
-    project = LATER,
-    credential = LATER,
-    auto_resume = LATER,
-    max_requests = LATER,
+  }
+  for name, shape in pairs(own) do fields[name] = shape end
+  return { kind = "record", fields = fields, required = required, decides = "type" }
+end
+
+--- What a provider that is reached over the network has.
+local function remote(own)
+  own.credential = {
+    kind = "string",
+    max = CREDENTIAL_NAME_BYTES_MAX,
+    pattern = "^%a[%w_-]*$",
+    words = "the name of an entry of credentials",
+    way_out = "write its name there, never the key itself",
+  }
+  own.max_requests = integer(1, 256, 16)
+  own.proxy = url { is_proxy = true }
+  own.ca_file = path
+  return own
+end
+
+local local_provider = provider(3600, {
+  templates = {
+    kind = "map",
+    max = 64,
+    name = "^[%w][%w_.-]*$",
+    name_max = NAME_BYTES_MAX,
+    name_words = "a letter or digit, then letters, digits, _, . and -",
+    of = keys.template,
+    is_filled = true,
   },
+}, { "id", "type" })
+
+local e2b_provider = provider(300, remote {
+  preset = choice("e2b", { "e2b", "alibaba-fc", "openkruise", "engine" }),
+  api_url = url { has_places = true },
+  sandbox_url = url { has_places = true },
+  domain = {
+    kind = "string",
+    max = HOST_BYTES_MAX,
+    pattern = "^[%l%d][%l%d.-]*%.%l[%l%d-]*$",
+    words = "a domain of two names or more in small letters, without a port",
+  },
+  region = {
+    kind = "string",
+    max = NAME_BYTES_MAX,
+    pattern = "^%l[%l%d-]*$",
+    words = "a name of small letters, digits and - that begins with a letter",
+  },
+  key_header = {
+    kind = "string",
+    max = NAME_BYTES_MAX,
+    pattern = "^%a[%w-]*$",
+    words = "the name of a header: letters, digits and -",
+  },
+  auto_resume = flag(true),
+  templates = {
+    kind = "list",
+    max = 64,
+    of = {
+      kind = "string",
+      max = 128,
+      pattern = "^%w[%w_./:-]*$",
+      words = "the name of a template",
+    },
+    default = {},
+  },
+}, { "id", "type", "credential" })
+
+local veryfront_provider = provider(300, remote {
+  api_url = url {},
+  project = {
+    kind = "string",
+    max = 128,
+    pattern = "^%w[%w_-]*$",
+    words = "the UUID or slug of a project",
+  },
+  mcp_path = {
+    kind = "string",
+    max = 256,
+    pattern = "^/[%w_./~-]*$",
+    words = "a path of a URL that begins with /",
+  },
+  -- Its API has no place for an owner, so that it could not be held.
+  tenancy = only("account", { "principal" }, "account"),
+}, { "id", "type", "api_url", "credential" })
+
+keys.provider = {
+  kind = "record",
+  required = { "id", "type" },
+  decides = "type",
+  fields = { id = local_provider.fields.id, type = local_provider.fields.type },
+  variants = { ["local"] = local_provider, e2b = e2b_provider, veryfront = veryfront_provider },
+}
+
+keys.credential = {
+  kind = "record",
+  required = { "source" },
+  fields = { source = { kind = "source", max = SOURCE_BYTES_MAX } },
+  words = 'a table, { source = "env:NAME" }',
+  way_out = "never write the key itself into the file",
 }
 
 keys.log_levels = { "debug", "info", "warn", "error", "off" }
@@ -133,18 +234,22 @@ keys.root = record {
   annotations = choice("strict", { "strict", "sandboxed" }),
   log = record {
     level = choice("info", keys.log_levels),
-    file = {
-      kind = "string",
-      max = PATH_BYTES_MAX,
-      pattern = "^[^~]",
-      words = "a path that does not begin with ~",
-    },
+    file = path,
   },
+  credentials = {
+    kind = "map",
+    max = 64,
+    name = "^%a[%w_-]*$",
+    name_max = CREDENTIAL_NAME_BYTES_MAX,
+    name_words = "a letter, then letters, digits, _ and -",
+    of = keys.credential,
+    hides_names = true,
+    default = {},
+  },
+  vault = record { require_lock = flag(false) },
   policy = LATER,
   audit = LATER,
   http = LATER,
-  credentials = LATER,
-  vault = LATER,
   tools = LATER,
   provider_path = LATER,
 }

@@ -6,9 +6,18 @@
 local check = require "demilune.config.check"
 local keys = require "demilune.config.keys"
 local nearest = require "demilune.nearest"
+local secrets = require "demilune.config.secrets"
+local url = require "demilune.config.url"
 local words = require "demilune.config.words"
 
 local settle = {}
+
+--- Headers that mean something to the connection or the body, so that no key can be in them.
+local NO_KEY_HEADERS = {
+  host = true, connection = true, ["content-length"] = true, ["content-type"] = true,
+  ["transfer-encoding"] = true, te = true, trailer = true, upgrade = true, expect = true,
+  ["user-agent"] = true, accept = true, ["accept-encoding"] = true, cookie = true,
+}
 
 local function written(given, ...)
   for _, key in ipairs { ... } do
@@ -26,6 +35,75 @@ local function settle_templates(provider, given)
   for name, template in pairs(provider.templates) do
     template.explicit = {}
     for key in next, written(given, "templates", name) or {} do template.explicit[key] = true end
+  end
+end
+
+--- Notes a fault of a key of a provider.
+local function note(faults, path, key, text)
+  faults[#faults + 1] = { path = { path[1], path[2], key }, text = words.path(path) .. "." .. key .. " " .. text }
+end
+
+local function names_of(map)
+  local names = {}
+  for name in pairs(map) do names[#names + 1] = name end
+  table.sort(names)
+  return names
+end
+
+--- The name may be a key that was put in its place, so only right names are shown.
+local function settle_credential(provider, config, path, faults)
+  if config.credentials[provider.credential] then return end
+  local names = names_of(config.credentials)
+  local near = nearest.of(provider.credential, names)
+  local way_out = near and "did you mean " .. words.choices { near } .. "?"
+    or #names > 0 and "write " .. words.choices(names)
+    or 'write credentials = { NAME = { source = "env:NAME" } } in the outermost table'
+  note(faults, path, "credential", "is not the name of an entry of credentials; " .. way_out)
+end
+
+--- What the service's preset makes of the entry, as its driver will see it.
+local function settle_preset(provider, path, faults)
+  local resolved, fault = require("demilune.e2b.presets").resolve(provider)
+  if not resolved then return note(faults, path, fault.field or "preset", fault.text) end
+  for _, key in ipairs { "api_url", "sandbox_url" } do
+    local text = resolved[key]
+    local wrong = text and url.fault(text, { has_places = key == "sandbox_url" })
+    if wrong then return note(faults, path, key, wrong) end
+    -- A proxy would see all that plain http carries.
+    if text and provider.proxy and url.is_plain(text) then
+      return note(faults, path, "proxy", "cannot be used with plain http to this machine; leave it out")
+    end
+  end
+end
+
+local function settle_remote(provider, config, path, faults)
+  settle_credential(provider, config, path, faults)
+  provider.templates = provider.templates or {}
+  if provider.domain and provider.domain:find("..", 1, true) then
+    return note(faults, path, "domain", "has two dots in a row; leave one out")
+  end
+  if provider.key_header and NO_KEY_HEADERS[provider.key_header:lower()] then
+    note(faults, path, "key_header", "is a header that has another meaning; write the one that carries the key")
+  end
+  if provider.type == "e2b" then return settle_preset(provider, path, faults) end
+  local wrong = provider.mcp_path and (provider.mcp_path:find("//", 1, true) and "has two slashes in a row; leave one out"
+    or url.fault("https://host" .. provider.mcp_path, {}))
+  if wrong then note(faults, path, "mcp_path", wrong) end
+  if provider.proxy and url.is_plain(provider.api_url) then
+    note(faults, path, "proxy", "cannot be used with plain http to this machine; leave it out")
+  end
+end
+
+--- Paths from the root: the process that reads a source may stand elsewhere than the one that read the file.
+local function settle_sources(config, folder, faults)
+  for _, name in ipairs(names_of(config.credentials)) do
+    local entry = config.credentials[name]
+    local source, fault = secrets.resolve(entry.source, folder)
+    entry.source = source or entry.source
+    if fault then
+      local path = { "credentials", name, "source" }
+      faults[#faults + 1] = { path = path, text = words.path(path) .. " " .. fault }
+    end
   end
 end
 
@@ -77,8 +155,9 @@ end
 --- Finishes a configuration that passed check.run without a fault; `config` is changed in place.
 ---@param config table
 ---@param given table  what the file returned
+---@param folder string  what its relative paths are relative to, from the root
 ---@return demilune.config.Fault[] faults
-function settle.run(config, given)
+function settle.run(config, given, folder)
   local faults, ids, seen = {}, {}, {}
   if not config.providers then
     config.providers = { (check.run({ id = "local", type = "local" }, keys.provider)) }
@@ -94,9 +173,14 @@ function settle.run(config, given)
     end
     seen[provider.id] = seen[provider.id] or i
     ids[i] = provider.id
-    settle_templates(provider, written(given, "providers", i))
+    if provider.type == "local" then
+      settle_templates(provider, written(given, "providers", i))
+    else
+      settle_remote(provider, config, path, faults)
+    end
     settle_lifetime(provider, written(given, "providers", i), path, faults)
   end
+  settle_sources(config, folder, faults)
   if #faults == 0 then settle_default(config, ids, faults) end
   return faults
 end

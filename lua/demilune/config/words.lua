@@ -55,7 +55,13 @@ local EXPECTED = {
   end,
   boolean = function() return "true or false" end,
   choice = function(shape) return words.choices(shape.choices) end,
-  record = function() return "a table of keys" end,
+  url = function(shape)
+    return ("a URL%s, at most %d bytes"):format(shape.is_proxy and " of a proxy" or "", shape.max)
+  end,
+  source = function(shape)
+    return ("env:NAME, file:PATH, cred:NAME or cmd:PROGRAM, at most %d bytes"):format(shape.max)
+  end,
+  record = function(shape) return shape.words or "a table of keys" end,
   map = function() return "a table by name" end,
   list = function() return "a list" end,
 }
@@ -70,6 +76,7 @@ function words.expected(shape) return EXPECTED[shape.kind](shape) end
 ---@param value any
 ---@return string
 function words.way_out(shape, value)
+  if shape.way_out then return shape.way_out end
   if shape.kind == "choice" then
     local near = type(value) == "string" and nearest.of(value, shape.choices)
     if near then return ('did you mean "%s"?'):format(near) end
