@@ -5,13 +5,14 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime.h"
 
-#define READY_FD 3
+#define PIPE_FD 3
 #define DESCRIPTORS_MAX 16384
 
 /* A program started with 0, 1 or 2 closed would hand these numbers to its first files. */
@@ -28,11 +29,20 @@ static void raise_descriptors(void) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* No other process of this user reads our memory or environment. The leak check of a sanitizer traces its own process,
+ * which this would refuse. */
+static void forbid_dumps(void) {
+#if !defined(__SANITIZE_ADDRESS__)
+  prctl(PR_SET_DUMPABLE, 0);
+#endif
+}
+
 static void set_process_wide(void) {
   fill_standard_descriptors();
   signal(SIGPIPE, SIG_IGN);
   struct rlimit none = {0, 0};
   setrlimit(RLIMIT_CORE, &none);
+  forbid_dumps();
   raise_descriptors();
   umask(077);
   /* Large blocks go back to the system when they are freed. By itself glibc raises these with every large block that is
@@ -42,9 +52,9 @@ static void set_process_wide(void) {
   setlocale(LC_CTYPE, "C.UTF-8");
 }
 
-/* `demilune engine --detach`: leaves session, terminal, working directory, parent and open files behind, the second fork so
- * that no terminal can become ours again (daemon(7)). Descriptor 3 may be the pipe that hears when the engine is ready.
- * Returns in the daemon only. */
+/* `demilune engine --detach`, `demilune reap --detach`: leaves session, terminal, working directory, parent and open files
+ * behind, the second fork so that no terminal can become ours again (daemon(7)). Descriptor 3 may be a pipe: to whoever
+ * waits for the engine, or with what is to be reaped. Returns in the daemon only. */
 static void detach(void) {
   for (int turn = 0; turn < 2; turn++) {
     pid_t pid = fork();
@@ -52,13 +62,13 @@ static void detach(void) {
     if (turn == 0) setsid();
   }
   (void)!chdir("/");
-  close_range(READY_FD + 1, ~0u, 0);
+  close_range(PIPE_FD + 1, ~0u, 0);
   for (int fd = 0; fd < 3; fd++) close(fd);
   fill_standard_descriptors();
 }
 
 static bool is_detaching(int argc, char **argv) {
-  if (argc < 3 || strcmp(argv[1], "engine") != 0) return false;
+  if (argc < 3 || (strcmp(argv[1], "engine") != 0 && strcmp(argv[1], "reap") != 0)) return false;
   for (int i = 2; i < argc; i++)
     if (strcmp(argv[i], "--detach") == 0) return true;
   return false;
@@ -67,5 +77,5 @@ static bool is_detaching(int argc, char **argv) {
 int main(int argc, char **argv) {
   set_process_wide();
   if (is_detaching(argc, argv)) detach();
-  return dml_runtime_main(argc - 1, argv + 1);
+  return dml_runtime_main(argc - 1, argv + 1, true);
 }

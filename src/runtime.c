@@ -31,7 +31,7 @@ static bool find_lua(char *out, size_t size) {
   return found;
 }
 
-int dml_runtime_main(int argc, char *const *argv) {
+int dml_runtime_main(int argc, char *const *argv, bool may_wipe_environment) {
   char library_dir[DML_CORE_PATH_MAX], lua_dir[DML_CORE_PATH_MAX];
   if (!find_lua(lua_dir, sizeof lua_dir) || !dml_core_find_dir(library_dir)) {
     fprintf(stderr, "demilune: its files are not beside the program; build it anew or install it\n");
@@ -42,7 +42,7 @@ int dml_runtime_main(int argc, char *const *argv) {
   dml_loop *loop;
   int code = EXIT_FAULT;
   if (dml_loop_new(NULL, &loop) == DML_OK) {
-    dml_program program = {loop, &log, library_dir, lua_dir, argc, argv};
+    dml_program program = {loop, &log, library_dir, lua_dir, argc, argv, may_wipe_environment};
     code = dml_program_run(&program);
     dml_loop_free(loop);
   }

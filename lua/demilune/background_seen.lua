@@ -7,6 +7,8 @@ local background_seen = {}
 
 --- With an offset, so much is shown at a time, whatever the configuration shows of an output.
 background_seen.SLICE_BYTES = 16384
+--- And so much is read on both sides of it, so that a secret is masked that a border cuts in two.
+background_seen.AROUND_BYTES = 4096
 --- What exit codes can be: the task may write what it likes where its wrapper notes the end.
 local CODE_MAX = 255
 
@@ -71,6 +73,18 @@ local function slice(bytes, rest)
   return #bytes == rest and bytes or whole_characters(bytes)
 end
 
+--- The part of an output from an offset on, and how many bytes it stands for. Its end may wait for what tells whether a
+--- secret begins there, as long as the task runs.
+local function part(seen, bytes, offset, from, size)
+  local before = from - math.max(offset - background_seen.AROUND_BYTES, 0)
+  if before < 0 or before > #bytes then return "", 0 end
+  local rest = background_seen.FINAL[seen.status] and size - from
+  local piece = slice(bytes:sub(before + 1), rest)
+  local is_cut = not rest or from - before + #bytes < size
+  local shown, ends = core.vault.redact_part(bytes, before + 1, before + #piece, is_cut)
+  return core.text.mend(shown), ends - before
+end
+
 --- One output of a task.
 ---@param seen table
 ---@param stream string    "out" or "err"
@@ -88,8 +102,8 @@ function background_seen.show(seen, stream, offset, limit, dir)
   local path = dir .. "/" .. (stream == "out" and "stdout" or "stderr")
   if offset then
     local from = math.min(offset, size)
-    bytes = slice(bytes, background_seen.FINAL[seen.status] and size - from)
-    return core.text.mend(bytes), from + #bytes, from + #bytes < size, path
+    local shown, taken = part(seen, bytes, offset, from, size)
+    return shown, from + taken, from + taken < size, path
   end
   local has_gap = size > #bytes
   local shown, truncated = outcome.show({

@@ -1,7 +1,7 @@
 --- call.lua - the one path of every tool call, whatever door it came through.
 --
--- validate, policy, handler, then the result: required fields that the handler left out become null. Redaction has its
--- place in `finish`, before a result leaves; there is nothing to redact until providers have credentials.
+-- validate, policy, handler, then the result: required fields that the handler left out become null, and every live
+-- secret in it, or in an error, is masked before it leaves. What cuts a text masks it before (outcome.lua, text_file.lua).
 local core = require "demilune.core"
 local errors = require "demilune.errors"
 local policy = require "demilune.policy"
@@ -69,7 +69,7 @@ local function finish(call, result)
   for _, name in ipairs(call.tool.output.nulls) do
     if result[name] == nil then result[name] = json.null end
   end
-  return result
+  return core.vault.redact_all(result)
 end
 
 local function work(call, arguments)
@@ -112,9 +112,9 @@ function calls.run(fields, arguments)
   if reporter then reporter:stop() end
   if ok then return result end
   if result == core.task.CANCELLED then return nil, errors.new "stopped" end
-  if not errors.is(result) then return nil, errors.public(result) end
+  if not errors.is(result) then return nil, core.vault.redact_all(errors.public(result)) end
   local err = settle(call, result)
-  local public = errors.public(err)
+  local public = core.vault.redact_all(errors.public(err))
   return nil, public, err.partial and finish(call, err.partial)
 end
 

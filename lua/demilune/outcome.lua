@@ -42,19 +42,27 @@ local function fit(bytes, most, cut)
   return text.mend(piece), #piece
 end
 
+--- What was kept of an output, without secrets. A head that goes on may end in half of one: that is left out. A tail may
+--- begin so, within the slack.
+local function redacted(stream)
+  local head = core.vault.redact(stream.head, stream.tail ~= nil or stream.total > #stream.head)
+  return head, stream.tail and core.vault.redact(stream.tail)
+end
+
 --- The shown form of one output.
 ---@param stream {head: string, tail?: string, total: integer, path?: string}  head is all of it unless there is a tail
 ---@param limit integer
 ---@return string shown
 ---@return boolean truncated
 function outcome.show(stream, limit)
-  if not stream.tail and #stream.head <= limit then
-    local shown = text.mend(stream.head)
+  local kept, kept_tail = redacted(stream)
+  if not stream.tail and #kept <= limit then
+    local shown = text.mend(kept)
     if #shown <= limit then return shown, false end
   end
   local most = limit // HEAD_SHARE
-  local head, head_bytes = fit(stream.head, most, text.head)
-  local tail, tail_bytes = fit(stream.tail or stream.head, limit - most, text.tail)
+  local head, head_bytes = fit(kept, most, text.head)
+  local tail, tail_bytes = fit(kept_tail or kept, limit - most, text.tail)
   local how_much = stream.total > FILE_BYTES and "its first 64 MiB are in " or "all of it is in "
   local where = stream.path and ("; " .. how_much .. stream.path) or ""
   local gap = ("[%d bytes left out%s]"):format(math.max(stream.total - head_bytes - tail_bytes, 0), where)

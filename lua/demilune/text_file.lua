@@ -59,7 +59,8 @@ function text_file.page(reader, args)
       break
     end
     truncated = is_cut or #line > args.max_bytes
-    if truncated then line = line:sub(1, args.max_bytes + 1) end
+    -- Cut in the middle of a line, so perhaps of a secret; a secret has no line end in it.
+    if truncated then line = core.vault.redact(line, true):sub(1, args.max_bytes + 1) end
     kept[#kept + 1] = line
     bytes = bytes + #line
   end

@@ -124,6 +124,52 @@ static void test_reopen_follows_the_name(void) {
   unlink(path);
 }
 
+typedef struct filtering {
+  size_t len;
+  bool is_cut;
+} filtering;
+
+/* Says what it was given, and gives something longer than a line. */
+static const char *filter(void *ud, const char *text, size_t *len, bool is_cut) {
+  static char out[2 * DML_LOG_LINE_MAX_BYTES];
+  *(filtering *)ud = (filtering){*len, is_cut};
+  memset(out, 'y', sizeof out);
+  memcpy(out, *len > 5 && memcmp(text, "quiet", 5) == 0 ? "masked\n" : "other \n", 7);
+  *len = sizeof out;
+  return out;
+}
+
+static void test_a_filter_sees_every_record_before_it_is_cut(void) {
+  char text[4 * DML_LOG_LINE_MAX_BYTES];
+  static char large[2 * DML_LOG_FILTER_MAX_BYTES];
+  filtering seen;
+  dml_log log;
+  dml_log_init(&log, DML_LOG_INFO);
+  CHECK(dml_log_open(&log, path) == DML_OK);
+  dml_log_set_filter(&log, filter, &seen);
+  dml_log_write(&log, DML_LOG_INFO, "quiet words", 11);
+  CHECK(seen.len == 11 && !seen.is_cut);
+  memset(large, 'x', sizeof large);
+  dml_log_write(&log, DML_LOG_INFO, large, DML_LOG_FILTER_MAX_BYTES);
+  CHECK(seen.len == DML_LOG_FILTER_MAX_BYTES && !seen.is_cut);
+  dml_log_write(&log, DML_LOG_INFO, large, sizeof large);
+  CHECK(seen.len == DML_LOG_FILTER_MAX_BYTES && seen.is_cut);
+  dml_log_printf(&log, DML_LOG_INFO, "%s", "short");
+  CHECK(seen.len == 5 && !seen.is_cut);
+  dml_log_printf(&log, DML_LOG_INFO, "%.*s", 2 * DML_LOG_LINE_MAX_BYTES, large);
+  CHECK(seen.len == DML_LOG_LINE_MAX_BYTES - 1 && seen.is_cut);
+  seen.len = 0;
+  dml_log_write(&log, DML_LOG_DEBUG, "below the level", 15);
+  CHECK(seen.len == 0);
+  read_all(path, text, sizeof text);
+  CHECK(strstr(text, " info masked yyyy") != NULL && strstr(text, "quiet") == NULL && strstr(text, "xxxx") == NULL);
+  dml_log_set_filter(&log, NULL, NULL);
+  dml_log_write(&log, DML_LOG_INFO, "plain again", 11);
+  CHECK(seen.len == 0 && size_of(path) > 5 * DML_LOG_LINE_MAX_BYTES);
+  dml_log_deinit(&log);
+  unlink(path);
+}
+
 static void test_levels(void) {
   CHECK(dml_log_level_from_name("debug") == DML_LOG_DEBUG && dml_log_level_from_name("off") == DML_LOG_OFF);
   CHECK(dml_log_level_from_name("") == -1 && dml_log_level_from_name("INFO") == -1);
@@ -151,6 +197,7 @@ int main(void) {
   CHECK_RUN(test_a_large_file_is_begun_anew);
   CHECK_RUN(test_what_is_no_file_is_not_renamed);
   CHECK_RUN(test_reopen_follows_the_name);
+  CHECK_RUN(test_a_filter_sees_every_record_before_it_is_cut);
   CHECK_RUN(test_levels);
   CHECK_RUN(test_times);
   rmdir(folder);

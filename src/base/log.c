@@ -59,8 +59,18 @@ static void rotate(dml_log *log) {
   if (rename(log->path, older) == 0) (void)open_file(log, log->path);
 }
 
-void dml_log_write(dml_log *log, dml_log_level level, const char *text, size_t len) {
+void dml_log_set_filter(dml_log *log, dml_log_filter filter, void *ud) {
+  log->filter = filter;
+  log->filter_ud = ud;
+}
+
+static void write_record(dml_log *log, dml_log_level level, const char *text, size_t len, bool is_cut) {
   if (log->fd < 0 || level < log->level || level >= DML_LOG_OFF) return;
+  if (log->filter) {
+    if (len > DML_LOG_FILTER_MAX_BYTES) is_cut = true;
+    if (len > DML_LOG_FILTER_MAX_BYTES) len = DML_LOG_FILTER_MAX_BYTES;
+    text = log->filter(log->filter_ud, text, &len, is_cut);
+  }
   char stamp[DML_CLOCK_ISO_BYTES];
   char line[DML_LOG_LINE_MAX_BYTES];
   dml_clock_iso(dml_clock_epoch_ms(), stamp);
@@ -78,6 +88,10 @@ void dml_log_write(dml_log *log, dml_log_level level, const char *text, size_t l
   if (log->is_rotated && log->written_bytes > DML_LOG_FILE_MAX_BYTES) rotate(log);
 }
 
+void dml_log_write(dml_log *log, dml_log_level level, const char *text, size_t len) {
+  write_record(log, level, text, len, false);
+}
+
 void dml_log_printf(dml_log *log, dml_log_level level, const char *format, ...) {
   char text[DML_LOG_LINE_MAX_BYTES];
   va_list args;
@@ -85,7 +99,8 @@ void dml_log_printf(dml_log *log, dml_log_level level, const char *format, ...) 
   int n = vsnprintf(text, sizeof text, format, args);
   va_end(args);
   if (n < 0) return;
-  dml_log_write(log, level, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+  bool is_cut = (size_t)n >= sizeof text;
+  write_record(log, level, text, is_cut ? sizeof text - 1 : (size_t)n, is_cut);
 }
 
 int dml_log_level_from_name(const char *name) {

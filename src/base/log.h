@@ -16,12 +16,21 @@ typedef enum dml_log_level { DML_LOG_DEBUG, DML_LOG_INFO, DML_LOG_WARN, DML_LOG_
 /* A log file that grows beyond this is renamed to `<path>.1` (replacing it) and begun anew; a device or pipe never is. */
 #define DML_LOG_FILE_MAX_BYTES (8 * 1024 * 1024)
 
+/* The longest record that is looked over by a filter; the rest of a longer one is dropped before. */
+#define DML_LOG_FILTER_MAX_BYTES (64 * 1024)
+
+/* Looks over a record before it is written: returns what to write in its place, good until the next call, and its length.
+ * `is_cut`: the record went on, and its end may be half of something. */
+typedef const char *(*dml_log_filter)(void *ud, const char *text, size_t *len, bool is_cut);
+
 typedef struct dml_log {
   int fd;              /* -1 for none */
   dml_log_level level; /* records below it are dropped */
   char *path;          /* NULL when fd is stderr */
   long written_bytes;
-  bool is_rotated;     /* a regular file */
+  bool is_rotated; /* a regular file */
+  dml_log_filter filter; /* NULL for none */
+  void *filter_ud;
 } dml_log;
 
 /* Writes to stderr at `level`. */
@@ -32,6 +41,8 @@ void dml_log_deinit(dml_log *log);
 dml_status dml_log_open(dml_log *log, const char *path);
 /* Opens the path again, after somebody moved the file. */
 dml_status dml_log_reopen(dml_log *log);
+/* Sends every record through `filter` from now on; NULL ends that. */
+void dml_log_set_filter(dml_log *log, dml_log_filter filter, void *ud);
 /* Writes "TIME level text". A failed write is dropped: a log must not end a server. */
 void dml_log_write(dml_log *log, dml_log_level level, const char *text, size_t len);
 /* printf form. */

@@ -20,6 +20,7 @@ int dml_open_http(lua_State *L);      /* bind_http.c: HTTP client */
 int dml_open_httpd(lua_State *L);     /* bind_httpd.c: HTTP server */
 int dml_open_agent(lua_State *L);     /* bind_agent.c: channel to the in-sandbox agent */
 int dml_open_isolation(lua_State *L); /* bind_isolation.c: local sandboxes */
+int dml_open_vault(lua_State *L);     /* bind_vault.c: credentials, redaction */
 
 /* Adds sleep, event and now_ms to the module table on top. [-0, +0] */
 void dml_open_time(lua_State *L);

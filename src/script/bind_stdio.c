@@ -12,6 +12,7 @@
 #include "script/bind.h"
 #include "script/convert.h"
 #include "script/task.h"
+#include "script/vault_face.h"
 
 #define IO_T "demilune.stdio"
 #define CALL_T "demilune.call"
@@ -42,6 +43,18 @@ static stdio_face *check_face(lua_State *L) { return luaL_checkudata(L, 1, IO_T)
 static call_face *check_call(lua_State *L) { return luaL_checkudata(L, 1, CALL_T); }
 
 static void end_line(stdio_face *face) { (void)dml_buffer_append(dml_stdio_out(face->io), "\n", 1); }
+
+/* The text at `index` as it may leave; NULL when a mask broke the JSON. What is in it was redacted value by value before, so
+ * this finds hardly anything; without a live secret it costs nothing. [-0, +1] */
+static const char *push_outgoing(lua_State *L, int index, size_t *len) {
+  json_t *value;
+  dml_push_redacted(L, index);
+  const char *json = lua_tolstring(L, -1, len);
+  if (lua_rawequal(L, -1, index)) return json;
+  if (dml_json_decode(json, *len, NULL, &value) != DML_JSON_FINE) return NULL;
+  json_decref(value);
+  return json;
+}
 
 /* Not when the connection was closed by what an earlier event ran. */
 static void write_fault(stdio_face *face, const char *id, size_t id_len, int code, const char *text) {
@@ -194,11 +207,13 @@ static bool take_answer(call_face *call) {
 static int l_reply(lua_State *L) {
   call_face *call = check_call(L);
   size_t len;
-  const char *json = luaL_checklstring(L, 2, &len);
+  luaL_checklstring(L, 2, &len);
   if (!take_answer(call)) return 0;
   call->is_large = call->is_large || len >= LARGE_BYTES;
+  const char *json = push_outgoing(L, 2, &len);
   dml_buffer *out = dml_stdio_out(call->face->io);
-  if (dml_rpc_append_result(out, call->call.id, call->call.id_len, json, len) == DML_OK) end_line(call->face);
+  if (!json) write_fault(call->face, call->call.id, call->call.id_len, DML_RPC_INTERNAL_ERROR, "the answer held a secret");
+  else if (dml_rpc_append_result(out, call->call.id, call->call.id_len, json, len) == DML_OK) end_line(call->face);
   else write_fault(call->face, call->call.id, call->call.id_len, DML_RPC_INTERNAL_ERROR, "the answer is too large");
   return 0;
 }
@@ -207,10 +222,12 @@ static int l_reply(lua_State *L) {
 static int l_fail(lua_State *L) {
   call_face *call = check_call(L);
   int code = (int)luaL_checkinteger(L, 2);
-  const char *text = luaL_checkstring(L, 3);
   size_t data_len = 0;
-  const char *data = luaL_optlstring(L, 4, NULL, &data_len);
+  luaL_checkstring(L, 3);
+  bool has_data = luaL_optlstring(L, 4, NULL, &data_len) != NULL;
   if (!take_answer(call)) return 0;
+  dml_push_redacted(L, 3);
+  const char *text = lua_tostring(L, -1), *data = has_data ? push_outgoing(L, 4, &data_len) : NULL;
   dml_buffer *out = dml_stdio_out(call->face->io);
   if (dml_rpc_append_error(out, call->call.id, call->call.id_len, code, text, data, data_len) == DML_OK)
     end_line(call->face);
@@ -222,10 +239,11 @@ static int l_call_notify(lua_State *L) {
   call_face *call = check_call(L);
   const char *method = luaL_checkstring(L, 2);
   size_t len;
-  const char *json = luaL_checklstring(L, 3, &len);
+  luaL_checklstring(L, 3, &len);
   if (call->is_answered || call->is_cancelled || !call->face->is_open) return 0;
   if (dml_stdio_is_full(call->face->io)) return 0;
-  if (dml_rpc_append_notification(dml_stdio_out(call->face->io), method, json, len) == DML_OK) end_line(call->face);
+  const char *json = push_outgoing(L, 3, &len);
+  if (json && dml_rpc_append_notification(dml_stdio_out(call->face->io), method, json, len) == DML_OK) end_line(call->face);
   return 0;
 }
 
@@ -254,9 +272,10 @@ static int l_notify(lua_State *L) {
   stdio_face *face = check_face(L);
   const char *method = luaL_checkstring(L, 2);
   size_t len;
-  const char *json = luaL_checklstring(L, 3, &len);
+  luaL_checklstring(L, 3, &len);
   if (!face->is_open || dml_stdio_is_full(face->io)) return 0;
-  if (dml_rpc_append_notification(dml_stdio_out(face->io), method, json, len) == DML_OK) end_line(face);
+  const char *json = push_outgoing(L, 3, &len);
+  if (json && dml_rpc_append_notification(dml_stdio_out(face->io), method, json, len) == DML_OK) end_line(face);
   return 0;
 }
 

@@ -9,6 +9,7 @@
 
 #include "script/bind.h"
 #include "script/task.h"
+#include "script/vault_face.h"
 
 #define PATH_BYTES 4096
 #define EXIT_FAULT 70 /* sysexits.h: EX_SOFTWARE */
@@ -75,6 +76,8 @@ static int run_program(lua_State *L) {
   const dml_program *program = lua_touserdata(L, 1);
   lua_pushboolean(L, 1);
   lua_setfield(L, LUA_REGISTRYINDEX, "LUA_NOENV"); /* lua.c, option -E */
+  lua_pushboolean(L, program->may_wipe_environment);
+  lua_setfield(L, LUA_REGISTRYINDEX, DML_MAY_WIPE_FIELD);
   luaL_openlibs(L);
   set_path(L, program);
   luaL_requiref(L, "demilune.core", luaopen_demilune_core, 0);

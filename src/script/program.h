@@ -2,6 +2,8 @@
 #ifndef DML_SCRIPT_PROGRAM_H
 #define DML_SCRIPT_PROGRAM_H
 
+#include <stdbool.h>
+
 #include "base/log.h"
 #include "loop/loop.h"
 
@@ -12,6 +14,7 @@ typedef struct dml_program {
   const char *lua_dir;     /* holds demilune/ */
   int argc;                /* without the program's name */
   char *const *argv;
+  bool may_wipe_environment; /* of the variables that credentials are read from */
 } dml_program;
 
 /* Makes a Lua state, runs `require "demilune.cli"` with the arguments as a task, turns the loop until it returns, tears
