@@ -1,8 +1,10 @@
 --- schema.lua - the arguments of tools: checked before anything happens, named but never repeated.
 --
--- The tools use a small part of JSON Schema (2020-12): objects of strings, integers, enums and string maps. Beside the
--- standard keys a property may hold ours, which are not published: `bytes` (largest length of a string in bytes),
--- `is_filled` (an empty string is refused) and `check` (a function that returns what was expected instead).
+-- The tools use a small part of JSON Schema (2020-12; draft-07 where it is a service's own): objects of strings, integers,
+-- enums and string maps. Beside the standard keys a property may hold ours, which are not published: `bytes` (largest
+-- length of a string in bytes), `is_filled` (an empty string is refused) and `check` (a function that returns what was
+-- expected instead). What a service answers is checked with `prune` and `fault`, which know a little more: nested objects,
+-- lists of types, anyOf.
 local connect = require "demilune.connect"
 local errors = require "demilune.errors"
 local json = require("demilune.core").json
@@ -11,13 +13,15 @@ local text = require "demilune.text"
 local schema = {}
 
 local NAME_SHOWN_CHARACTERS = 64
-local PRIVATE = { bytes = true, check = true, is_filled = true, nulls = true }
+local PRIVATE = { bytes = true, check = true, is_filled = true, is_sealed = true, nulls = true }
 
 local LISTS = { enum = true, required = true, type = true }
+--- Lists whose entries are schemas.
+local CHOICES = { anyOf = true }
 
-local function public_properties(properties)
+local function public_each(nodes)
   local out = {}
-  for name, property in pairs(properties) do out[name] = schema.public(property) end
+  for key, node in pairs(nodes) do out[key] = schema.public(node) end
   return out
 end
 
@@ -28,7 +32,9 @@ function schema.public(node)
   local out = {}
   for key, value in pairs(node) do
     if key == "properties" then
-      out[key] = public_properties(value)
+      out[key] = public_each(value)
+    elseif CHOICES[key] then
+      out[key] = json.array(public_each(value))
     elseif type(value) ~= "table" then
       if not PRIVATE[key] then out[key] = value end
     elseif LISTS[key] then
@@ -43,8 +49,32 @@ end
 --- "one of a, b" stands by itself, every other expectation begins with a noun.
 local function article(noun)
   if noun:find "^one of " then return noun end
+  -- "a UUID", as it is said.
   return (noun:find "^[aeiou]" and "an " or "a ") .. noun
 end
+
+--- The least integer that a property takes, nil for none.
+local function least_of(property)
+  if not property.exclusiveMinimum then return property.minimum end
+  return math.max(property.exclusiveMinimum + 1, property.minimum or math.mininteger)
+end
+
+--- Whether an integer is within the bounds of a property.
+local function is_within(property, value)
+  local least, most = least_of(property), property.maximum
+  return not (least and value < least) and not (most and value > most)
+end
+
+--- Whether a string is a UUID in its usual form, of whatever version (RFC 9562, section 4).
+---@param value string
+---@return boolean
+function schema.is_uuid(value)
+  local first, last = value:match "^(%x+)%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-(%x+)$"
+  return first ~= nil and #first == 8 and #last == 12
+end
+
+--- Formats that are checked; others say nothing.
+local FORMATS = { uuid = schema.is_uuid }
 
 --- What a property takes, in words: "integer from 1 to 86400".
 ---@param property table
@@ -52,8 +82,12 @@ end
 function schema.expected(property)
   if property.enum then return "one of " .. table.concat(property.enum, ", ") end
   if property.type == "integer" then
-    if property.maximum then return ("integer from %d to %d"):format(property.minimum, property.maximum) end
-    return ("integer of at least %d"):format(property.minimum)
+    local least, most = least_of(property), property.maximum
+    if least and most then return ("integer from %d to %d"):format(least, most) end
+    if least then return ("integer of at least %d"):format(least) end
+    return most and ("integer of at most %d"):format(most) or "integer"
+  elseif property.format == "uuid" then
+    return "UUID"
   elseif property.type == "string" then
     local most = property.bytes and ("of at most %d bytes"):format(property.bytes)
     if property.minLength or property.is_filled then return "string that is not empty" .. (most and ", " .. most or "") end
@@ -81,6 +115,7 @@ local function check_string(name, property, value)
   if value:find("\0", 1, true) then
     refuse(name, property, { expected = "string without NUL", message = name .. " must not contain NUL." })
   end
+  if FORMATS[property.format] and not FORMATS[property.format](value) then refuse(name, property) end
   if property.check then
     local expected = property.check(value)
     if expected then
@@ -92,8 +127,7 @@ end
 
 local function check_integer(name, property, value)
   local whole = math.type(value) == "float" and math.tointeger(value) or value
-  if math.type(whole) ~= "integer" then refuse(name, property) end
-  if whole < property.minimum or (property.maximum and whole > property.maximum) then refuse(name, property) end
+  if math.type(whole) ~= "integer" or not is_within(property, whole) then refuse(name, property) end
   return whole
 end
 
@@ -159,6 +193,103 @@ function schema.check(input, arguments)
   end
   for name, property in pairs(properties) do
     if out[name] == nil then out[name] = property.default end
+  end
+  return out
+end
+
+-- ---- answers of services ----
+
+--- The names of JSON's types that a decoded value has.
+local function types_of(value)
+  if value == json.null then return { null = true } end
+  if connect.is_array(value) then return { array = true } end
+  if type(value) == "number" then return { number = true, integer = math.tointeger(value) ~= nil } end
+  if type(value) == "table" then return { object = true } end
+  return { [type(value)] = true }
+end
+
+local function has_type(node, value)
+  if not node.type then return true end
+  local types = types_of(value)
+  if type(node.type) == "string" then return types[node.type] == true end
+  for _, name in ipairs(node.type) do
+    if types[name] then return true end
+  end
+  return false
+end
+
+local function is_listed(list, value)
+  for _, one in ipairs(list) do
+    if one == value then return true end
+  end
+  return false
+end
+
+local function fits_string(node, value)
+  if node.bytes and #value > node.bytes then return false end
+  if node.minLength and utf8.len(value) < node.minLength then return false end
+  return not (FORMATS[node.format] and not FORMATS[node.format](value))
+end
+
+local function number_fault(node, value, path)
+  local least, most, beyond = node.minimum, node.maximum, node.exclusiveMinimum
+  if (least and value < least) or (most and value > most) or (beyond and value <= beyond) then return path end
+end
+
+local function object_fault(node, value, path)
+  for _, name in ipairs(node.required or {}) do
+    if value[name] == nil then return path .. "/" .. name end
+  end
+  local properties = node.properties or {}
+  for _, name in ipairs(names_of(value)) do
+    local property = properties[name]
+    if not property and node.additionalProperties == false then return path .. "/?" end
+    local fault = property and schema.fault(property, value[name], path .. "/" .. name)
+    if fault then return fault end
+  end
+end
+
+local function array_fault(node, value, path)
+  for i, item in ipairs(value) do
+    local fault = node.items and schema.fault(node.items, item, path .. "/" .. i)
+    if fault then return fault end
+  end
+end
+
+--- Where a decoded value does not satisfy a schema, as a path of the schema's own names ("/id"; "/?" for a name it lacks);
+--- nil where it does.
+---@param node table
+---@param value any
+---@param path? string
+---@return string?
+function schema.fault(node, value, path)
+  path = path or ""
+  if not has_type(node, value) or (node.enum and not is_listed(node.enum, value)) then return path end
+  if node.anyOf then
+    local fits = false
+    for _, choice in ipairs(node.anyOf) do fits = fits or not schema.fault(choice, value, path) end
+    if not fits then return path end
+  end
+  if type(value) == "string" then return not fits_string(node, value) and path or nil end
+  if type(value) == "number" then return number_fault(node, value, path) end
+  if connect.is_array(value) then return array_fault(node, value, path) end
+  if type(value) == "table" then return object_fault(node, value, path) end
+end
+
+--- A copy of a decoded value without what a schema does not name, at every level; an optional property that is null where
+--- the schema takes none is left out too, and integral floats become integers. What does not fit stays, for `fault`.
+---@param node table
+---@param value any
+---@return any
+function schema.prune(node, value)
+  if type(value) == "number" then return math.tointeger(value) or value end
+  if not connect.is_object(value) or not node.properties then return value end
+  local required, out = {}, {}
+  for _, name in ipairs(node.required or {}) do required[name] = true end
+  for name, property in pairs(node.properties) do
+    local part = value[name]
+    local is_absent = part == nil or (part == json.null and not required[name] and schema.fault(property, part) ~= nil)
+    if not is_absent then out[name] = schema.prune(property, part) end
   end
   return out
 end

@@ -124,7 +124,9 @@ describe("a look at a task", function()
     end
   end)
 
+  --- `bytes`: those from the offset on; so many before them come too.
   local function show(bytes, size, offset, status)
+    bytes = ("."):rep(math.min(offset or 0, size, seen_of.AROUND_BYTES)) .. bytes
     return seen_of.show({ out = bytes, out_size = size, status = status or "running" }, "out", offset, 16, "/d")
   end
 

@@ -5,6 +5,8 @@
 --   name, title, description   description may be a function(env) of what is configured
 --   order                      place in tools/list
 --   effect                     row of EFFECTS below: the annotations
+--   is_open_world              it reaches beyond sandboxes, whatever its row says
+--   needs                      a field of env without which the tool is not there
 --   input, output              schema of arguments and of the result, or function(env)
 --   handler(call, args)        args are checked; returns the result's table or raises an error of errors.lua
 local core = require "demilune.core"
@@ -19,6 +21,8 @@ local tools = {}
 ---@field description string|fun(env: table): string
 ---@field order integer
 ---@field effect string
+---@field is_open_world? boolean
+---@field needs? string
 ---@field input table|fun(env: table): table
 ---@field output table|fun(env: table): table
 ---@field handler fun(call: demilune.Call, args: table): table
@@ -35,7 +39,7 @@ local EFFECTS = {
 
 local function annotations(tool, env)
   local row = EFFECTS[tool.effect]
-  local open = row[4]
+  local open = tool.is_open_world or row[4]
   if open == "network" then open = env.has_network end
   local destructive = row[2]
   -- "sandboxed": what cannot leave the sandbox is not called destructive, so that clients ask less often.
@@ -52,13 +56,24 @@ local function load_all()
   local dir = assert(package.searchpath("demilune.tools", package.path)):match "^(.*)/"
   local names = {}
   for _, file in ipairs(assert(core.fs.list(dir))) do
-    local name = file:match "^([%l_]+)%.lua$"
+    local name = file:match "^(%l[%l%d_]*)%.lua$"
     if name and name ~= "init" and name ~= "shape" then names[#names + 1] = name end
   end
   local list = {}
   for _, name in ipairs(names) do list[#list + 1] = require("demilune.tools." .. name) end
   table.sort(list, function(a, b) return a.order < b.order end)
   return list
+end
+
+local function entry_of(tool, env)
+  local input, output = resolve(tool.input, env), shape.with_note(resolve(tool.output, env))
+  return {
+    name = tool.name, tool = tool, input = input, output = output, handler = tool.handler,
+    definition = {
+      name = tool.name, title = tool.title, description = resolve(tool.description, env),
+      inputSchema = schema.public(input), outputSchema = schema.public(output), annotations = annotations(tool, env),
+    },
+  }
 end
 
 --- The tools as configured: a list in order, and the same by name. Each entry has `definition` (what clients see, newest
@@ -69,16 +84,10 @@ end
 function tools.build(env)
   local list, by_name = {}, {}
   for _, tool in ipairs(load_all()) do
-    local input, output = resolve(tool.input, env), shape.with_note(resolve(tool.output, env))
-    local entry = {
-      name = tool.name, tool = tool, input = input, output = output, handler = tool.handler,
-      definition = {
-        name = tool.name, title = tool.title, description = resolve(tool.description, env),
-        inputSchema = schema.public(input), outputSchema = schema.public(output), annotations = annotations(tool, env),
-      },
-    }
-    list[#list + 1] = entry
-    by_name[tool.name] = entry
+    if not tool.needs or env[tool.needs] then
+      list[#list + 1] = entry_of(tool, env)
+      by_name[tool.name] = list[#list]
+    end
   end
   return list, by_name
 end

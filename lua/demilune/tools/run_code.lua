@@ -32,6 +32,8 @@ return {
   handler = function(call, args)
     local sandbox, created = call:use(args.sandbox_id, { creates = true, work_s = args.timeout })
     local run, files, note = interpreters.run(call, sandbox, args.language, args.code, args.timeout)
-    return outcome.result(call, sandbox, run, created, { output_files = files, note = note })
+    return outcome.result(call, sandbox, run, created, {
+      output_files = files, note = note, result = run.result,
+    })
   end,
 }

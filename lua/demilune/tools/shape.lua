@@ -85,11 +85,11 @@ function shape.output(fields)
   return out
 end
 
---- Every result may carry one sentence of ours.
+--- Every result may carry one sentence of ours, but for those whose schema is somebody else's (`is_sealed`).
 ---@param output table
 ---@return table
 function shape.with_note(output)
-  output.properties.note = { type = "string" }
+  if not output.is_sealed then output.properties.note = { type = "string" } end
   return output
 end
 
