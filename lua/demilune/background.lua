@@ -27,6 +27,8 @@ local CANCEL_TIMEOUT_S = 15
 local WRAPPER_END_MS = 3500
 local WRAPPER_POLL_MS = 100
 local DROP_TIMEOUT_S = 10
+--- Where a service wants to know how long a process may take: the wrapper ends it before.
+local START_MARGIN_S = 60
 local LISTED_MAX = 50
 
 ---@class demilune.Background
@@ -101,7 +103,7 @@ end
 function Background:status(call, record)
   if seen_of.FINAL[record.status] then return record.status end
   local ok, seen = pcall(function()
-    local run = ask(sandbox_of(self, call, record), record, scripts.LOOK, { "", "", 0, 0, 0 }, { timeout_s = STATUS_TIMEOUT_S })
+    local run = ask(sandbox_of(self, call, record), record, scripts.LOOK, { "", "", 0, 0, 0, 0 }, { timeout_s = STATUS_TIMEOUT_S })
     return run and seen_of.read(record, run) or { status = "lost" }
   end)
   if ok then
@@ -169,6 +171,7 @@ function Background:start(call, sandbox, args)
   end
   ok, err = pcall(sandbox.start_detached, sandbox, {
     argv = { "/bin/sh", "-c", scripts.RUN, "sh", dir, tostring(args.timeout) }, cwd = args.cwd, tag = record.name,
+    timeout_s = args.timeout + START_MARGIN_S,
   })
   if not ok then
     if errors.is(err) then store.remove(record) end
@@ -186,7 +189,8 @@ function Background:look(call, args)
   local limits = self.app.config.output
   local bytes = math.min(math.max(seen_of.SLICE_BYTES, limits.stdout, limits.stderr), LOOK_MAX_BYTES)
   local run = record.status ~= "lost" and ask(sandbox, record, scripts.LOOK, {
-    args.stdout_offset or "", args.stderr_offset or "", args.wait * 10, bytes, seen_of.SLICE_BYTES,
+    args.stdout_offset or "", args.stderr_offset or "", args.wait * 10, bytes, seen_of.SLICE_BYTES + 2 * seen_of.AROUND_BYTES,
+    seen_of.AROUND_BYTES,
   }, { timeout_s = args.wait + LOOK_TIMEOUT_S, bytes = bytes }) or nil
   local result = { task_id = args.task_id, sandbox_id = sandbox.public_id, started_at = record.started_at }
   if not run then

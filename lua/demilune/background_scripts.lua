@@ -25,7 +25,7 @@ o=${PATH-/usr/local/bin:/usr/bin:/bin}; d=$1; t=$2; p=; s=; umask 077
 ]] .. HEAD .. [[
 stop() {
   s=1; [ -n "$p" ] || return 0
-  trap '' TERM; [ -e "$d/exit" ] || [ -e "$d/cancelled" ] || : >"$d/cancelled"
+  trap '' TERM; [ -e "$d/exit" ] || [ -e "$d/cancelled" ] || (: >"$d/cancelled") 2>/dev/null
   kill -TERM -$p 2>/dev/null; i=0
   while [ $i -lt 20 ] && kill -0 -$p 2>/dev/null; do sleep 0.1; i=$((i+1)); done
   kill -KILL -$p 2>/dev/null
@@ -51,12 +51,12 @@ rm -rf "$d/exit.new" "$d/exit"
 echo "$r $(date +%s)" >"$d/exit.new"; mv "$d/exit.new" "$d/exit"
 ]]
 
---- sh LOOK DIR OUT_OFFSET ERR_OFFSET TENTHS BYTES SLICE: waits up to TENTHS of a second for news of either stream, then
---- prints "STATE CODE OUT_SIZE ERR_SIZE TIME" and, when BYTES > 0, stdout's bytes after that line and stderr's bytes to
---- stderr: SLICE bytes from the offset on, or without one head and tail, BYTES each. STATE: missing, starting, running,
---- lost (the wrapper is dead and left no exit), ended, timedout, cancelled.
+--- sh LOOK DIR OUT_OFFSET ERR_OFFSET TENTHS BYTES SLICE BEFORE: waits up to TENTHS of a second for news of either stream,
+--- then prints "STATE CODE OUT_SIZE ERR_SIZE TIME" and, when BYTES > 0, stdout's bytes after that line and stderr's bytes to
+--- stderr: SLICE bytes from BEFORE bytes before the offset on, or without one head and tail, BYTES each. STATE: missing,
+--- starting, running, lost (the wrapper is dead and left no exit), ended, timedout, cancelled.
 scripts.LOOK = HEAD .. READ .. [[
-d=$1; oo=$2; eo=$3; n=$4; b=$5; slice=$6
+d=$1; oo=$2; eo=$3; n=$4; b=$5; slice=$6; before=$7
 [ -f "$d/command" ] || { echo "missing  0 0 "; exit 0; }
 size() { if real "$1"; then wc -c <"$1"; else echo 0; fi; }
 s0=${oo:-$(size "$d/stdout")}; e0=${eo:-$(size "$d/stderr")}; i=0
@@ -76,7 +76,8 @@ echo "$st $c $((s)) $((e)) $f"
 [ $b -gt 0 ] || exit 0
 part() {
   [ $2 -gt 0 ] || return
-  if [ -n "$3" ]; then [ $2 -le $3 ] || tail -c +$(($3+1)) "$1" | head -c $slice
+  if [ -n "$3" ]; then
+    x=$(($3 > before ? $3 - before : 0)); [ $2 -le $x ] || tail -c +$((x+1)) "$1" | head -c $slice
   elif [ $2 -le $b ]; then head -c $2 "$1"
   else head -c $b "$1"; tail -c $b "$1"; fi
 }
@@ -92,7 +93,7 @@ while [ ! -s "$d/pid" ] && [ ! -e "$d/exit" ] && [ $i -lt 20 ]; do sleep 0.1; i=
 p=$(number "$(first "$d/pid")")
 [ "${p:-0}" -gt 1 ] || exit 0
 kill -0 -$p 2>/dev/null || [ ! -e "$d/exit" ] || exit 0
-[ -e "$d/exit" ] || [ -e "$d/cancelled" ] || : >"$d/cancelled"
+[ -e "$d/exit" ] || [ -e "$d/cancelled" ] || (: >"$d/cancelled") 2>/dev/null
 kill -TERM -$p 2>/dev/null; i=0
 while [ $i -lt 20 ] && kill -0 -$p 2>/dev/null; do sleep 0.1; i=$((i+1)); done
 kill -KILL -$p 2>/dev/null; i=0

@@ -1,14 +1,20 @@
 --- envd.lua - client of E2B's data plane: processes and files of one sandbox.
 --
 -- `plane:request(ref, opts)` is the provider's: it adds address, headers and credentials, and raises what HTTP itself
--- failed with. Answers are hostile until checked; none of their text goes any further.
+-- failed with. `plane.is_engine` says that our engine is there, which understands X-Demilune-* and adds an error_code to
+-- what it refuses. Answers are hostile until checked; none of their text goes any further.
 local collector = require "demilune.collector"
 local connect = require "demilune.connect"
 local core = require "demilune.core"
 local errors = require "demilune.errors"
+local provider_text = require "demilune.provider_text"
 local text = require "demilune.text"
+local transport = require "demilune.transport"
 
 local envd = {}
+
+--- The variable of a process that holds its mark.
+envd.MARK = "DEMILUNE_RUN"
 
 local FRAME_MAX_BYTES = 8 * 1024 * 1024
 local UNARY_MAX_BYTES = 8 * 1024 * 1024
@@ -30,13 +36,6 @@ local ERROR_CODES = {
 
 --- Arguments that the engine may find fault with after we did not.
 local PATHS = { path = true, cwd = true }
-
---- Connect codes without one of ours.
-local CONNECT_CODES = {
-  invalid_argument = "provider_rejected", not_found = "file_not_found", permission_denied = "file_permission",
-  resource_exhausted = "quota_exceeded", unauthenticated = "authentication_failed", unavailable = "unavailable",
-  deadline_exceeded = "provider_timeout", unimplemented = "unsupported", already_exists = "conflict",
-}
 
 local MESSAGES = {
   unsupported = "The path is no regular file: pipes, sockets and devices cannot be read or written.",
@@ -62,16 +61,18 @@ local function raise_coded(row, body)
 end
 
 --- Raises what an error answer means.
-local function raise_status(status, answer)
+local function raise_status(res, answer)
+  local status = res.status
+  provider_text.tell(status, answer)
   local body = connect.object(answer) or {}
   local row = ERROR_CODES[body.error_code]
   if row then raise_coded(row, body) end
-  if status == 502 or status == 410 then errors.raise "sandbox_gone" end
-  if type(body.code) == "string" and CONNECT_CODES[body.code] then errors.raise(CONNECT_CODES[body.code]) end
+  -- A proxy that has no such sandbox names it.
+  if status == 502 or status == 410 or (status == 404 and is_said(body.sandboxId)) then errors.raise "sandbox_gone" end
+  local category = status ~= 429 and core.status.from_code("connect", body.code)
+  if category then errors.raise(category) end
   if status == 404 then errors.raise("file_not_found", { field = "path" }) end
-  local category = core.status.from_http(status, false)
-  if category == "ok" then errors.raise "invalid_response" end
-  errors.raise(category, { status = status })
+  error(errors.from_response { status = status, retry_after = transport.retry_after(res) }, 0)
 end
 
 local function unary(plane, ref, method, body)
@@ -79,14 +80,22 @@ local function unary(plane, ref, method, body)
     method = "POST", path = "/" .. method, headers = { ["Content-Type"] = connect.UNARY_TYPE, ["Connect-Protocol-Version"] = "1" },
     body = core.json.encode(body), timeout_ms = UNARY_TIMEOUT_MS, max_body_bytes = UNARY_MAX_BYTES,
   })
-  if res.status ~= 200 then raise_status(res.status, res.body) end
+  if res.status ~= 200 then raise_status(res, res.body) end
   return connect.object(res.body) or errors.raise "invalid_response"
 end
 
 -- ---- processes ----
 
+--- The variables of a process: the sandbox's, and the mark by which a driver finds all that comes of it.
+local function envs_of(ref, opts)
+  if not opts.mark then return next(ref.envs) and ref.envs or nil end
+  local envs = { [envd.MARK] = opts.mark }
+  for name, value in pairs(ref.envs) do envs[name] = value end
+  return envs
+end
+
 local function start_stream(plane, ref, opts, headers, timeout_ms)
-  local envs = next(ref.envs) and ref.envs or nil
+  local envs = envs_of(ref, opts)
   local argv = opts.argv
   local request = {
     process = { cmd = argv[1], args = core.json.array(table.move(argv, 2, #argv, 1, {})), cwd = opts.cwd, envs = envs },
@@ -113,7 +122,7 @@ end
 --- Calls `on_event(event)` for each message of a Start stream until it returns true or the stream ends. Returns the error
 --- of the end frame, if any. Raises `invalid_response` where the stream ends without one, `provider_timeout` at the deadline.
 local function each_event(res, deadline_ms, on_event)
-  if res.status ~= 200 then raise_status(res.status, read_error(res)) end
+  if res.status ~= 200 then raise_status(res, read_error(res)) end
   local decoder = connect.decoder(FRAME_MAX_BYTES)
   while true do
     local flags, payload = decoder:next()
@@ -143,7 +152,8 @@ end
 local function raise_connect(err)
   local row = ERROR_CODES[err.error_code]
   if row and (row[1] ~= "invalid_argument" or is_said(err.field)) then raise_coded(row, err) end
-  errors.raise(CONNECT_CODES[err.code] or "provider_rejected")
+  provider_text.tell(type(err.code) == "string" and err.code or "no code", err.message)
+  errors.raise(core.status.from_code("connect", err.code) or "provider_rejected")
 end
 
 --- What the engine says of an output that it cut: checked, or nil.
@@ -191,16 +201,18 @@ end
 --- Runs a process and waits for it. A cancel of the task kills its process group.
 ---@param plane table
 ---@param ref table   {id, envs}
----@param opts {argv: string[], cwd: string, timeout_s: integer, on_line?: function, stdout: table, stderr: table}
+---@param opts {argv: string[], cwd: string, timeout_s: integer, mark?: string, on_line?: function, stdout: table, stderr: table}
 ---@return table run  stdout, stderr (collector.finish), exit_code (nil: ended by a signal or the deadline), timed_out, duration_ms
 function envd.run(plane, ref, opts)
   local timeout_ms = opts.timeout_s * 1000
   local deadline_ms = core.task.now_ms() + timeout_ms + STREAM_MARGIN_MS
-  local headers = {
-    ["Connect-Timeout-Ms"] = tostring(timeout_ms), ["X-Demilune-Kill-On-Close"] = "1",
-    ["X-Demilune-Spool"] = ("%d,%d,%d,%d"):format(opts.stdout.live, opts.stdout.tail, opts.stderr.live, opts.stderr.tail),
-    ["X-Demilune-Progress"] = opts.on_line and "1" or nil,
-  }
+  local headers = { ["Connect-Timeout-Ms"] = tostring(timeout_ms) }
+  if plane.is_engine then
+    headers["X-Demilune-Kill-On-Close"] = "1"
+    headers["X-Demilune-Spool"] =
+      ("%d,%d,%d,%d"):format(opts.stdout.live, opts.stdout.tail, opts.stderr.live, opts.stderr.tail)
+    headers["X-Demilune-Progress"] = opts.on_line and "1" or nil
+  end
   local res = start_stream(plane, ref, opts, headers, timeout_ms + STREAM_MARGIN_MS)
   local out, err = collector.new(opts.stdout, opts.on_line), collector.new(opts.stderr, opts.on_line)
   local ok, run = pcall(watch, res, deadline_ms, out, err, opts.on_line)
@@ -212,7 +224,7 @@ end
 --- Starts a process that goes on by itself; `tag` is for envd.signal.
 ---@param plane table
 ---@param ref table
----@param opts {argv: string[], cwd: string, tag?: string}
+---@param opts {argv: string[], cwd: string, tag?: string, mark?: string}
 ---@return integer pid
 function envd.start_detached(plane, ref, opts)
   local res = start_stream(plane, ref, opts, {}, UNARY_TIMEOUT_MS)
@@ -266,7 +278,9 @@ function envd.read(plane, ref, path, offset, length)
     timeout_ms = FILE_TIMEOUT_MS, max_body_bytes = math.max(length, ERROR_MAX_BYTES),
   })
   if res.status == 416 then return "", size_of(res.headers["content-range"]) end
-  if res.status ~= 206 then raise_status(res.status, res.body) end
+  -- The whole file where a part was asked for, as of an empty one: it is short, or the request had failed as too large.
+  if res.status == 200 and not plane.is_engine then return res.body:sub(offset + 1, offset + length), #res.body end
+  if res.status ~= 206 then raise_status(res, res.body) end
   if #res.body > length then errors.raise "invalid_response" end
   return res.body, size_of(res.headers["content-range"])
 end
@@ -302,10 +316,24 @@ function envd.open_read(plane, ref, path)
   if res.status ~= 200 then
     local ok, answer = pcall(read_error, res)
     res:close()
-    raise_status(res.status, ok and answer or "")
+    raise_status(res, ok and answer or "")
   end
   local length = res.headers["content-length"]
   return setmetatable({ res = res, size = length and size_of(length) or 0, is_counted = not length }, Reader)
+end
+
+--- Uploads a file as a whole, in one of the forms that envd knows.
+---@param plane table
+---@param ref table
+---@param path string
+---@param body string
+---@param content_type string
+function envd.upload(plane, ref, path, body, content_type)
+  local res = plane:request(ref, {
+    method = "POST", path = "/files?path=" .. text.escape(path, "/"), body = body, headers = { ["Content-Type"] = content_type },
+    timeout_ms = FILE_TIMEOUT_MS, max_body_bytes = ERROR_MAX_BYTES,
+  })
+  if res.status ~= 200 then raise_status(res, res.body) end
 end
 
 --- Writes a file as a whole, or appends where `append_at` is its size.
@@ -321,7 +349,7 @@ function envd.write(plane, ref, path, bytes, append_at)
     headers = { ["Content-Type"] = "application/octet-stream", ["X-Demilune-Append"] = append_at and tostring(append_at) or nil },
     timeout_ms = FILE_TIMEOUT_MS, max_body_bytes = ERROR_MAX_BYTES,
   })
-  if res.status ~= 200 then raise_status(res.status, res.body) end
+  if res.status ~= 200 then raise_status(res, res.body) end
   return math.tointeger(tonumber(res.headers["x-demilune-size"])) or (append_at or 0) + #bytes
 end
 
@@ -336,9 +364,13 @@ local TYPES = { FILE_TYPE_FILE = "file", FILE_TYPE_DIRECTORY = "directory", FILE
 ---@return table[] entries  {name, path, type, size?}
 ---@return integer total
 function envd.list_dir(plane, ref, path, limit, depth)
-  local body = unary(plane, ref, "filesystem.Filesystem/ListDir", { path = path, depth = depth, limit = limit })
+  local body = unary(plane, ref, "filesystem.Filesystem/ListDir", {
+    path = path, depth = depth, limit = plane.is_engine and limit or nil,
+  })
+  local listed = is_said(body.entries) and body.entries or core.json.array {}
+  if not connect.is_array(listed) then errors.raise "invalid_response" end
   local entries = {}
-  for i, entry in ipairs(type(body.entries) == "table" and body.entries or {}) do
+  for i, entry in ipairs(listed) do
     if type(entry) ~= "table" or type(entry.name) ~= "string" or type(entry.path) ~= "string" then
       errors.raise "invalid_response"
     end

@@ -123,7 +123,23 @@ local function start(call, sandbox, row, file, timeout_s)
   })
 end
 
---- Runs code. Returns the outcome of the command, the files it made, and where those are not known, why.
+--- Runs the code as a program of its own, from a file.
+local function run_file(call, sandbox, language, code, timeout_s)
+  local row = LANGUAGES[language]
+  local dir = scratch.write(sandbox, "code", row.file, code)
+  local ok, run = pcall(function()
+    local file = dir .. "/" .. row.file
+    if language == "shell" then file = keep_envs(sandbox, dir, file) end
+    return start(call, sandbox, row, file, timeout_s)
+  end)
+  remove(sandbox, dir)
+  if not ok then error(run, 0) end
+  if run.exit_code == MISSING_CODE and run.stderr.head:find(MISSING_MARK, 1, true) then refuse_language(sandbox, language) end
+  return run
+end
+
+--- Runs code: in the kernel of the sandbox where it has one, else as a program of its own. Returns the outcome of the run,
+--- the files it made, and where those are not known, why.
 ---@param call demilune.Call
 ---@param sandbox demilune.Sandbox
 ---@param language string
@@ -133,18 +149,9 @@ end
 ---@return table files  [{name, path, size, mime}]
 ---@return string? note
 function interpreters.run(call, sandbox, language, code, timeout_s)
-  local row = LANGUAGES[language]
-  local dir = scratch.write(sandbox, "code", row.file, code)
-  local before, note
-  local ok, run = pcall(function()
-    local file = dir .. "/" .. row.file
-    if language == "shell" then file = keep_envs(sandbox, dir, file) end
-    before, note = listing(sandbox)
-    return start(call, sandbox, row, file, timeout_s)
-  end)
-  remove(sandbox, dir)
-  if not ok then error(run, 0) end
-  if run.exit_code == MISSING_CODE and run.stderr.head:find(MISSING_MARK, 1, true) then refuse_language(sandbox, language) end
+  local before, note = listing(sandbox)
+  local run = sandbox:run_code { language = language, code = code, timeout_s = timeout_s, on_line = call:line_reporter() }
+    or run_file(call, sandbox, language, code, timeout_s)
   local after
   if before then after, note = listing(sandbox) end
   return run, after and made(before, after) or json.array {}, note

@@ -53,6 +53,13 @@ function Sandbox:run(opts)
   return self.provider:run(self, opts)
 end
 
+--- Runs code in a kernel that keeps its state; nil where the sandbox has none.
+---@param opts {language: string, code: string, timeout_s: integer, on_line?: function}
+---@return table? outcome  as of run, and `result`
+function Sandbox:run_code(opts)
+  return self.provider.run_code and self.provider:run_code(self, opts)
+end
+
 --- Starts a process that nobody waits for.
 ---@param opts table  argv, cwd
 ---@return integer pid

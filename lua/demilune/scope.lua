@@ -3,6 +3,7 @@
 -- A scope owns what it created and nothing else; what it owns ends with it. The default changes by creation alone.
 local core = require "demilune.core"
 local errors = require "demilune.errors"
+local reap = require "demilune.reap"
 local sandboxes = require "demilune.sandbox"
 
 local task = core.task
@@ -16,6 +17,15 @@ local WORK_MARGIN_S = 5
 local PAST_MAX = 1000
 --- The end of a scope tries failed kills again this often.
 local RETRY_MS = 100
+--- How long a sandbox is looked for whose creation failed without a word whether it was made.
+local LOST_MS = 30000
+--- Such failures: the service may have made it all the same.
+local MAY_HAVE_CREATED = {
+  provider_timeout = true, connection_failed = true, unavailable = true, no_capacity = true, invalid_response = true,
+  too_large = true, internal = true,
+}
+--- To look at a sandbox that is none of ours leaves nothing behind, not even a connection.
+local FOREIGN = { is_fresh = true }
 
 ---@class demilune.Scope
 local Scope = {}
@@ -27,7 +37,7 @@ Scope.__index = Scope
 ---@return demilune.Scope
 function scopes.new(app, principal)
   return setmetatable({
-    app = app, principal = principal, id = core.crypto.id(24), sandboxes = {}, past = {}, past_count = 0, creations = {},
+    app = app, principal = principal, id = core.crypto.id(24), sandboxes = {}, past = {}, past_count = 0, creations = {}, lost = {},
     is_closed = false,
   }, Scope)
 end
@@ -38,6 +48,13 @@ end
 function Scope:knows(sandbox)
   local key = sandbox:key()
   return self.sandboxes[key] ~= nil or self.past[key] == true
+end
+
+--- How the control plane is asked about a sandbox.
+---@param sandbox demilune.Sandbox
+---@return {is_fresh: boolean}?  nil for one that this scope created or works in
+function Scope:manner(sandbox)
+  return not self.sandboxes[sandbox:key()] and FOREIGN or nil
 end
 
 --- Drops a sandbox that is no more. Returns whether it was the default.
@@ -77,7 +94,7 @@ local function by_id(scope, call, sandbox_id)
   local known = scope.sandboxes[sandbox:key()]
   if known then return known end
   if call:tenant(provider) then
-    local ok, info = pcall(provider.get, provider, id)
+    local ok, info = pcall(provider.get, provider, id, FOREIGN)
     -- Of what does not exist nothing can be told; what is asked next finds that out.
     if ok then scope:check_tenant(call, provider, info) elseif not is_gone(info) then error(info, 0) end
   end
@@ -176,7 +193,8 @@ end
 
 --- Ends what nobody waits for any more. While the scope lives, one that withstands stays owned, so that its end tries again.
 local function kill_late(scope, sandbox)
-  if kill_until(sandbox, scope.close_deadline_ms or 0) or scope.is_closed then return end
+  if kill_until(sandbox, scope.close_deadline_ms or 0) then return end
+  if scope.is_closed and not sandbox.provider.is_reaped then return end
   scope.sandboxes[sandbox:key()] = sandbox
 end
 
@@ -189,13 +207,14 @@ local function check_lifetime(provider, timeout_s)
   })
 end
 
-local function create_now(scope, call, opts)
+local function create_now(scope, call, opts, stamp)
   local provider = opts.provider
   local timeout_s = opts.timeout_s or provider.config.lifetime
   check_lifetime(provider, timeout_s)
   local info = provider:create {
-    scope = scope, template = opts.template, timeout_s = timeout_s, envs = opts.envs, region = opts.region,
-    cpu = opts.cpu, memory = opts.memory, principal = call.principal, keep = scope.app.config.keep_on_exit,
+    scope = scope, template = opts.template, timeout_s = timeout_s, has_timeout = opts.timeout_s ~= nil,
+    envs = opts.envs, region = opts.region, cpu = opts.cpu, memory = opts.memory,
+    principal = call.principal, keep = scope.app.config.keep_on_exit, stamp = stamp,
   }
   local sandbox = sandboxes.new(provider, info.id, scope.app:public_id(provider, info.id))
   sandbox.is_owned = true
@@ -207,16 +226,28 @@ local function create_now(scope, call, opts)
   return sandbox
 end
 
+--- Looks for what a failed creation may have made, and ends it. Nobody waits for that.
+local function seek_lost(scope, job)
+  local provider, err = job.provider, job.result
+  if not provider.is_reaped or (errors.is(err) and not MAY_HAVE_CREATED[err.category]) then return end
+  scope.lost[job.stamp] = provider
+  task.spawn(function()
+    pcall(provider.kill_by_stamp, provider, job.stamp, task.now_ms() + LOST_MS)
+    scope.lost[job.stamp] = nil
+  end)
+end
+
 --- Starts a creation in a task of its own: it outlives the call that asked, so that what it makes is never lost.
 ---@param call demilune.Call
 ---@param opts table
 ---@return table job
 function Scope:start_creation(call, opts)
   if self.is_closed then errors.raise "stopped" end
-  local job = { done = task.event(), waiters = 0 }
+  -- The stamp goes with the creation, and finds the sandbox again where no answer came.
+  local job = { done = task.event(), waiters = 0, provider = opts.provider, stamp = core.crypto.id(24) }
   self.creations[job] = true
   job.task = task.spawn(function()
-    job.ok, job.result = pcall(create_now, self, call, opts)
+    job.ok, job.result = pcall(create_now, self, call, opts, job.stamp)
     if job.ok and not (job.is_abandoned or self.is_closed) then
       self.sandboxes[job.result:key()] = job.result
       if self.app.config.default_sandbox ~= "off" then self.default = job.result end
@@ -224,6 +255,8 @@ function Scope:start_creation(call, opts)
     if job.ok and (job.is_abandoned or self.is_closed) then
       kill_late(self, job.result)
       job.ok, job.result = false, errors.new "stopped"
+    elseif not job.ok then
+      seek_lost(self, job)
     end
     self.creations[job] = nil
     job.done:set()
@@ -286,6 +319,13 @@ local function begin_use(scope, sandbox)
   end
 end
 
+--- Tells a service without lifetimes in seconds that a sandbox is in use; how long that is good for, it does not say.
+local function beat(sandbox)
+  local ok, err = pcall(sandbox.provider.renew, sandbox.provider, sandbox.id)
+  if not ok and err == task.CANCELLED then error(err, 0) end
+  return ok
+end
+
 --- Keeps a sandbox alive for work that begins now: owned ones by their policy, used ones from ending soon, both to the end
 --- of the work. Best effort: a failure is the work's to find out, but for a sandbox that is gone.
 ---@param sandbox demilune.Sandbox
@@ -308,6 +348,7 @@ function Scope:renew(sandbox, work_s)
   local gain_ms = grant_s * 1000 - left_ms
   -- At the longest lifetime what is left to gain is only the rounding to whole seconds.
   if grant_s < 1 or gain_ms <= 0 or (grant_s == room and gain_ms < 1000) then return left_ms >= work_ms end
+  if sandbox.provider.renew then return beat(sandbox) and left_ms >= work_ms end
   local ok, err = pcall(sandbox.provider.set_timeout, sandbox.provider, sandbox.id, grant_s)
   if ok and not self.is_closed then
     sandbox.ends_ms = now + grant_s * 1000
@@ -323,8 +364,10 @@ end
 ---@param timeout_s integer
 function Scope:set_timeout(call, sandbox, timeout_s)
   local now = task.now_ms()
+  -- Where the service knows no such lifetime, that is said before anything is asked of it.
+  if sandbox.provider.renew then return sandbox.provider:set_timeout(sandbox.id, timeout_s) end
   if not sandbox.created_ms and sandbox.provider.config.max_lifetime then
-    local info = sandbox.provider:get(sandbox.id)
+    local info = sandbox.provider:get(sandbox.id, self:manner(sandbox))
     self:check_tenant(call, sandbox.provider, info)
     if info.age_ms then sandbox.created_ms = now - info.age_ms end
   end
@@ -336,7 +379,7 @@ function Scope:set_timeout(call, sandbox, timeout_s)
       message = "That is beyond the longest lifetime which the operator allows a sandbox.",
     })
   end
-  sandbox.provider:set_timeout(sandbox.id, timeout_s)
+  sandbox.provider:set_timeout(sandbox.id, timeout_s, self:manner(sandbox))
   if self.is_closed then return end
   sandbox.ends_ms = task.now_ms() + timeout_s * 1000
   if sandbox.is_owned then sandbox.policy_s = timeout_s end
@@ -347,7 +390,7 @@ end
 ---@param sandbox demilune.Sandbox
 ---@return table info
 function Scope:inspect(call, sandbox)
-  local info = sandbox.provider:get(sandbox.id)
+  local info = sandbox.provider:get(sandbox.id, self:manner(sandbox))
   self:check_tenant(call, sandbox.provider, info)
   return info
 end
@@ -361,8 +404,33 @@ function Scope:kill(sandbox)
   return existed
 end
 
+--- What is not known to be gone, by provider; of those whose sandboxes no lease ends.
+local function unfinished(scope)
+  local jobs, by_provider = {}, {}
+  local function job_of(provider)
+    local job = by_provider[provider]
+    if not job then
+      job = { entry = provider.config, ids = core.json.array {}, stamps = core.json.array {} }
+      by_provider[provider], jobs[#jobs + 1] = job, job
+    end
+    return job
+  end
+  for _, sandbox in ipairs(scope:owned()) do
+    if sandbox.provider.is_reaped then table.insert(job_of(sandbox.provider).ids, sandbox.id) end
+  end
+  for creation in pairs(scope.creations) do
+    if creation.provider.is_reaped then table.insert(job_of(creation.provider).stamps, creation.stamp) end
+  end
+  for stamp, provider in pairs(scope.lost) do table.insert(job_of(provider).stamps, stamp) end
+  return jobs
+end
+
+local function kill_owned(scope, sandbox, deadline_ms)
+  if kill_until(sandbox, deadline_ms) then scope:forget(sandbox) end
+end
+
 --- Ends the scope: owned sandboxes and creations in flight go, all at once. Returns within `within_ms`; what is unanswered
---- by then is the lease's to end.
+--- by then is the lease's to end, or a process of its own does it.
 ---@param within_ms integer
 function Scope:close(within_ms)
   if self.is_closed then return end
@@ -372,11 +440,15 @@ function Scope:close(within_ms)
   self.close_deadline_ms = deadline
   local jobs = {}
   if not self.app.config.keep_on_exit then
-    for _, sandbox in ipairs(self:owned()) do jobs[#jobs + 1] = task.spawn(kill_until, sandbox, deadline) end
+    for _, sandbox in ipairs(self:owned()) do jobs[#jobs + 1] = task.spawn(kill_owned, self, sandbox, deadline) end
     for job in pairs(self.creations) do jobs[#jobs + 1] = job.task end
   end
   for _, job in ipairs(jobs) do job:wait(math.max(0, deadline - task.now_ms())) end
   for _, provider in ipairs(self.app.providers) do provider:release_scope(self) end
+  if self.app.config.keep_on_exit then return end
+  local left = unfinished(self)
+  if #left == 0 or reap.start(left) then return end
+  core.log.error "sandboxes may be left at a provider: no process could be started to end them"
 end
 
 return scopes

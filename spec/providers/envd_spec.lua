@@ -196,7 +196,7 @@ describe("commands", function()
     for code, category in pairs {
       unavailable = "unavailable", permission_denied = "file_permission", unauthenticated = "authentication_failed",
       resource_exhausted = "quota_exceeded", unimplemented = "unsupported", invalid_argument = "provider_rejected",
-      nonsense = "provider_rejected", internal = "provider_rejected",
+      nonsense = "provider_rejected", internal = "unavailable",
     } do
       with(function(req) wire.stream(req, { start(), connect.ending { code = code, message = "SECRET" } }) end,
         function(service)

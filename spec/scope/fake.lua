@@ -71,7 +71,7 @@ function Provider:create(opts)
   self.count = self.count + 1
   local id = ("%s%d"):format(self.prefix, self.count)
   return self:add(id, {
-    owner = opts.principal, template = opts.template or "base", ends_in_ms = opts.timeout_s * 1000, age_ms = 0,
+    owner = opts.principal, stamp = opts.stamp, template = opts.template or "base", ends_in_ms = opts.timeout_s * 1000, age_ms = 0,
     workdir = "/home/user", network = "none", cpu_count = 2, memory_mb = 512, disk_size_mb = 1024,
     started_at = "2026-01-01T00:00:00Z", end_at = "2026-01-01T01:00:00Z",
   })
@@ -81,8 +81,8 @@ local function known(self, id)
   return self.sandboxes[id] or errors.raise "not_found"
 end
 
-function Provider:get(id)
-  enter(self, "get", id)
+function Provider:get(id, manner)
+  enter(self, "get", id, manner)
   return known(self, id)
 end
 
@@ -103,8 +103,15 @@ function Provider:kill(id)
   return existed
 end
 
-function Provider:set_timeout(id, seconds)
-  enter(self, "set_timeout", id, seconds)
+function Provider:kill_by_stamp(stamp)
+  enter(self, "kill_by_stamp", stamp)
+  for id, sandbox in pairs(self.sandboxes) do
+    if sandbox.stamp == stamp then self.sandboxes[id] = nil end
+  end
+end
+
+function Provider:set_timeout(id, seconds, manner)
+  enter(self, "set_timeout", id, seconds, manner)
   known(self, id).ends_in_ms = seconds * 1000
 end
 
@@ -158,7 +165,7 @@ package.loaded["demilune.providers.fake"] = {
   new = function(entry)
     return setmetatable({
       id = entry.id, config = entry, workdir = "/home/user", calls = {}, fail = {}, hold = {}, sandboxes = {}, count = 0,
-      prefix = entry.prefix or "s",
+      prefix = entry.prefix or "s", is_reaped = entry.is_reaped,
     }, Provider)
   end,
 }

@@ -4,6 +4,7 @@ local core = require "demilune.core"
 local errors = require "demilune.errors"
 local nearest = require "demilune.nearest"
 local output = require "demilune.cli.output"
+local provider_text = require "demilune.provider_text"
 local session = require "demilune.cli.session"
 local show = require "demilune.cli.show"
 local style = require "demilune.cli.style"
@@ -73,10 +74,21 @@ local function failed(err, partial, as_json)
   session.fail(err)
 end
 
+--- For debugging, a person at a terminal may see what a provider said when it refused. A file or a pipe never gets it.
+local function show_provider_text()
+  if not core.sys.isatty(STDERR) then
+    session.misuse "--show-provider-text shows a provider's words to a person: stderr must be a terminal"
+  end
+  provider_text.listen(function(status, said)
+    io.stderr:write("demilune: the provider said (", tostring(status), "): ", style.plain(said), "\n")
+  end)
+end
+
 local function run(options, rest)
   local name = rest[1]
   if not name then session.misuse "call takes the name of a tool and its arguments as JSON; see demilune call --help" end
   if #rest > 2 then session.misuse "call takes one tool and one JSON text; quote the JSON for the shell" end
+  if options["show-provider-text"] then show_provider_text() end
   -- A sandbox that somebody asks for by name of the tool is wanted; one that a call needs in passing is not.
   local function adjust(config)
     config.keep_on_exit = config.keep_on_exit or name == "create_sandbox"
@@ -97,7 +109,7 @@ end
 return {
   name = "call",
   summary = "Call one tool, as a client would.",
-  usage = "call TOOL [JSON] [--json]",
+  usage = "call TOOL [JSON] [--json] [--show-provider-text]",
   help = [[
 JSON holds the tool's arguments, {} without it, and - reads them from stdin:
 
@@ -106,10 +118,11 @@ JSON holds the tool's arguments, {} without it, and - reads them from stdin:
 A sandbox made by `call create_sandbox` lives to its end, or to demilune kill; one
 that another tool makes because the call names none ends with the call.
 
-  --json    print the structured result, or {"error": ...}, as one line of JSON
+  --json                print the structured result, or {"error": ...}, as one line of JSON
+  --show-provider-text  for debugging: show on the terminal what the provider said when it refused
 
 Exit: 0 done, 1 the tool failed, 2 no such tool or not JSON.]],
-  options = { "json" },
+  options = { "json", "show-provider-text" },
   takes_arguments = true,
   run = run,
 }

@@ -9,7 +9,8 @@ local keys = require "demilune.config.keys"
 
 --- In the order of --help.
 local NAMES = { "serve", "call", "tools", "ls", "exec", "kill", "engine", "doctor", "demo" }
-local KNOWN = {}
+--- Not in --help: a server starts it.
+local KNOWN = { reap = true }
 for _, name in ipairs(NAMES) do KNOWN[name] = true end
 
 local COMMON = { "config:", "log-level:" }

@@ -1,212 +1,183 @@
---- providers/e2b.lua - the driver for E2B's protocol: REST control plane, envd data plane.
+--- providers/e2b.lua - the driver for E2B's protocol: REST control plane, envd data plane. What services differ in is in
+--- presets.lua.
 --
--- `local` is this driver on the engine's unix socket. Clouds (keys, hosts, presets) are not served yet; their place is
--- `address`, which is all that knows where requests go.
+-- `local` is this driver with a fixed address, the engine's unix socket, and without a key. To a cloud the requests go as
+-- a place of e2b/place.lua says, with the manners of transport.lua. What a sandbox's data plane is reached with (its
+-- domain, its tokens, the version of its envd) is kept by id, and asked for where it is not known, so that a sandbox can be
+-- worked in from its id alone.
+local control = require "demilune.e2b.control"
 local core = require "demilune.core"
-local connect = require "demilune.connect"
 local envd = require "demilune.envd"
 local errors = require "demilune.errors"
+local files = require "demilune.e2b.files"
+local info = require "demilune.e2b.info"
+local kernel = require "demilune.e2b.kernel"
+local listing = require "demilune.e2b.listing"
 local outcome = require "demilune.outcome"
+local places = require "demilune.e2b.place"
+local plane = require "demilune.e2b.plane"
+local presets = require "demilune.e2b.presets"
 local scratch = require "demilune.scratch"
+local sweep = require "demilune.e2b.sweep"
 local text = require "demilune.text"
+local transport = require "demilune.transport"
 
+local task = core.task
 local e2b = {}
 
-local CONTROL_TIMEOUT_MS = 30000
-local CONTROL_MAX_BYTES = 4 * 1024 * 1024
-local PAGE = 100
-local PAGES_MAX = 1000
 --- Longer commands go through a script file: execve takes 128 KiB an argument.
 local INLINE_COMMAND_BYTES = 96 * 1024
+local DEFAULT_TEMPLATE = "base"
+--- Sandboxes whose data plane is remembered; the oldest goes first.
+local ATTACHED_MAX = 256
+--- Places of regions that are kept; and the bytes of the name of one.
+local REGIONS_MAX, REGION_BYTES_MAX = 64, 64
+local MARK_CHARACTERS = 24
+--- The pause before a creation that nobody heard the answer of is looked for again; each doubles it.
+local STAMP_PAUSE_MS = 1000
 
 ---@class demilune.E2b
+---@field is_reaped? boolean   what a scope leaves behind is ended by a process of its own
+---@field is_engine boolean    our own engine is at the other end
+---@field supports table<string, boolean>
 local E2b = {}
 E2b.__index = E2b
 e2b.class = E2b
 
---- Statuses that a listing of the service can ask for.
-local STATES = { running = true, paused = true }
-
---- Makes a provider. `address` = {url, unix_socket?}.
+--- Makes a provider. `address` = {url, unix_socket?} is a fixed place without a key; else the entry says where and how.
 ---@param config table
----@param address table
+---@param address? table
 ---@return demilune.E2b
 function e2b.new(config, address)
-  return setmetatable({ id = config.id, config = config, address = address, workdir = "/home/user" }, E2b)
-end
-
--- ---- requests ----
-
-local function send(self, opts)
-  opts.url = self.address.url .. opts.path
-  opts.unix_socket = self.address.unix_socket
-  opts.path = nil
-  local res, err = core.http.request(opts)
-  if not res then error(err, 0) end
-  return res
-end
-
---- A streamed answer that has its place until it is closed; of one that is dropped, the collector gives it back.
-local Stream = {}
-Stream.__index = Stream
-
-function Stream:read(timeout_ms)
-  return self.res:read(timeout_ms)
-end
-
-function Stream:close()
-  self.res:close()
-  self.place:leave()
-end
-
---- Gives the place back when a request is over, failed, or ends with its task.
-local Sending = {
-  __close = function(sending)
-    if sending.place then sending.place:leave() end
-  end,
-}
-
-local function take_place(places)
-  return places:enter() or errors.raise("quota_exceeded", {
-    message = "This server has too many requests at work in sandboxes; wait for some of them to end.",
-  })
-end
-
---- Sends, in a place of its own; a stream takes the place along.
-local function send_in_place(self, opts)
-  local place = take_place(self.places)
-  local guard <close> = setmetatable({ place = place }, Sending)
-  local res = send(self, opts)
-  if not opts.stream then return res end
-  guard.place = nil
-  return setmetatable({ res = res, status = res.status, headers = res.headers, place = place }, Stream)
-end
-
---- A data-plane request, in its place among all of this server. What fails on the way may be the end of the sandbox: then
---- that is what is raised.
----@param ref table
----@param opts table
----@return table res
-function E2b:request(ref, opts)
-  opts.headers["E2b-Sandbox-Id"] = ref.id
-  opts.headers["E2b-Sandbox-Port"] = "49983"
-  local ok, res = pcall(send_in_place, self, opts)
-  if ok then return res end
-  if errors.is(res) and res.category == "connection_failed" then self:raise_if_gone(ref.id) end
-  error(res, 0)
-end
-
---- Raises `sandbox_gone` where the control plane does not know the sandbox.
----@param id string
-function E2b:raise_if_gone(id)
-  local ok, err = pcall(self.get, self, id)
-  if ok then return end
-  if not errors.is(err) then error(err, 0) end
-  if err.category == "not_found" or err.category == "sandbox_gone" then errors.raise "sandbox_gone" end
-end
-
-local function refused(body, status, is_create)
-  local code = body.error_code
-  if code == "local_isolation_unavailable" then
-    return errors.new(code)
-  elseif code == "unsupported" then
-    local field = ({ cpu = "cpu", memory = "memory" })[body.field]
-    return errors.new("unsupported", { field = field, message = "This machine cannot hold a sandbox to that limit." })
-  elseif code == "template_not_found" or (is_create and status == 404) then
-    return errors.new("not_found", { field = "template", message = "There is no such template." })
+  local self = setmetatable({ id = config.id, config = config, workdir = "/home/user", attached = {}, attached_order = {} }, E2b)
+  if address then
+    self.address, self.is_engine, self.supports = address, true, { pause = true }
+    return self
   end
+  local resolved = assert(presets.resolve(config))
+  self.is_engine, self.supports, self.lifetime, self.is_reaped = resolved.is_engine, resolved.supports, resolved.lifetime, true
+  self.network_kind = resolved.network
+  self.home = places.new(resolved, config.credential)
+  self.regions, self.region_count = { [resolved.region or ""] = self.home }, 1
+  self.transport = transport.new { max_requests = config.max_requests, proxy = config.proxy, ca_file = config.ca_file }
+  return self
 end
 
---- A control-plane request: the decoded answer, its headers. Raises for every status but those in `accept`.
-local function control(self, method, path, body, accept, is_create)
-  local res = send(self, {
-    method = method, path = path, headers = body and { ["Content-Type"] = "application/json" } or {},
-    body = body and core.json.encode(body), timeout_ms = CONTROL_TIMEOUT_MS, max_body_bytes = CONTROL_MAX_BYTES,
-  })
-  if not accept[res.status] then
-    local answer = connect.object(res.body) or {}
-    local err = refused(answer, res.status, is_create)
-    if err then error(err, 0) end
-    local retry_after = res.status == 429 and math.tointeger(tonumber(res.headers["retry-after"])) or nil
-    local category = retry_after and "rate_limited" or core.status.from_http(res.status, is_create)
-    if category == "ok" then errors.raise "invalid_response" end
-    errors.raise(category, { status = res.status, retry_after = retry_after })
-  end
-  if res.status == 204 then return nil, res.headers end
-  local value, fault = core.json.decode(res.body)
-  if fault or type(value) ~= "table" then errors.raise "invalid_response" end
-  return value, res.headers
+--- Names of the configured templates.
+---@return string[]
+function E2b:template_names()
+  return self.config.templates[1] and self.config.templates or { DEFAULT_TEMPLATE }
 end
 
--- ---- control plane ----
+--- The network of the sandboxes.
+---@return string
+function E2b:network()
+  return self.network_kind
+end
 
---- Whether a string may be the id of a sandbox here.
+--- Whether any template has a network.
+---@return boolean
+function E2b:has_network()
+  return self.network_kind ~= "none"
+end
+
+--- Whether this provider can reach a region beside its own. One that names its URLs or its domain has no other.
+local function has_region(self, region)
+  return self.supports.region and not self.config.api_url and not self.config.domain
+    and #region <= REGION_BYTES_MAX and region:find "^%l[%l%d-]*$" ~= nil
+end
+
+--- Whether a string may be the id of a sandbox here: the service's, and with @ the region where that is not the
+--- provider's own, since only there the sandbox is known.
 ---@param id string
 ---@return boolean
-function E2b:is_id(id) -- luacheck: ignore 212/self
-  return #id <= 128 and id:find "^[%w][%w_.-]*$" ~= nil
+function E2b:is_id(id)
+  local bare, region = id:match "^([^@]*)@(.*)$"
+  if not bare then return info.is_id(id) end
+  return info.is_id(bare) and has_region(self, region) and region ~= self.home.region
 end
 
-local function text_or_nil(value, most)
-  return type(value) == "string" and #value <= most and core.text.is_utf8(value) and value or nil
+--- The place of a region; nil is the configured one. Raises `unsupported` where the service has no such.
+local function place_of(self, region)
+  if not region then return self.home end
+  local known = self.regions and self.regions[region]
+  if known then return known end
+  if not has_region(self, region) then errors.raise("unsupported", { field = "region" }) end
+  if self.region_count == REGIONS_MAX then self.regions, self.region_count = { [self.home.region] = self.home }, 1 end
+  known = places.new(assert(presets.resolve(self.config, region)), self.config.credential)
+  self.regions[region], self.region_count = known, self.region_count + 1
+  return known
 end
 
---- A time of the service in ISO 8601 UTC, or nil.
-local function time_of(value)
-  return type(value) == "string" and #value <= 40 and value:match "^%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%d[%d.]*Z$" or nil
+--- The id as the service knows it, and the place of its region.
+---@param id string
+---@return string bare
+---@return demilune.e2b.Place? place
+function E2b:locate(id)
+  local bare, region = id:match "^([^@]*)@(.*)$"
+  return bare or id, place_of(self, region)
 end
 
---- Milliseconds since the epoch of such a time.
-local function epoch_ms(iso)
-  local year, month, day, hour, minute, second, rest = iso:match "^(%d+)-(%d+)-(%d+)T(%d+):(%d+):(%d+)([%d.]*)Z$"
-  -- days from civil: http://howardhinnant.github.io/date_algorithms.html
-  local y, m, d = math.tointeger(year), math.tointeger(month), math.tointeger(day)
-  if m <= 2 then y = y - 1 end
-  local era = y // 400
-  local yoe = y - era * 400
-  local doy = (153 * (m + (m > 2 and -3 or 9)) + 2) // 5 + d - 1
-  local days = era * 146097 + yoe * 365 + yoe // 4 - yoe // 100 + doy - 719468
-  local ms = rest ~= "" and math.floor(tonumber("0" .. rest) * 1000) or 0
-  return ((days * 24 + tonumber(hour)) * 60 + tonumber(minute)) * 60000 + tonumber(second) * 1000 + ms
+--- The path of a sandbox in the control plane.
+local function path_of(self, id)
+  return "/sandboxes/" .. (self:locate(id))
 end
 
---- The variables of a sandbox as our engine tells them, nil where the service does not: those that a shell can export.
-local function envs_of(entry)
-  local ours = connect.is_object(entry.demilune) and entry.demilune.env
-  if not connect.is_object(ours) then return nil end
-  local envs = {}
-  for name, value in pairs(ours) do
-    if name:find "^[%a_][%w_]*$" and type(value) == "string" and not value:find("\0", 1, true) then envs[name] = value end
+-- ---- what is known of a sandbox's data plane ----
+
+--- Remembers what an answer about one sandbox says of its data plane. Raises `invalid_response` for a domain that is not
+--- the configured one's.
+local function remember(self, id, answer)
+  if self.address then return end
+  local _, place = self:locate(id)
+  local at = { place = place, domain = place:domain_of(answer.domain), version = info.version(answer.envdVersion), tokens = {} }
+  for _, name in ipairs { "envdAccessToken", "trafficAccessToken" } do
+    if type(answer[name]) == "userdata" and answer[name] ~= core.json.null then at.tokens[#at.tokens + 1] = answer[name] end
   end
-  return envs
+  if not self.attached[id] then
+    local order = self.attached_order
+    order[#order + 1] = id
+    if #order > ATTACHED_MAX then self.attached[table.remove(order, 1)] = nil end
+  end
+  self.attached[id] = at
 end
 
---- One sandbox of an answer as driver info. Raises `invalid_response`.
----@param entry any
----@return table info
-function E2b:info_of(entry)
-  if not connect.is_object(entry) or type(entry.sandboxID) ~= "string" or not self:is_id(entry.sandboxID) then
-    errors.raise "invalid_response"
+--- Forgets what is known of a sandbox.
+---@param id string
+function E2b:detach(id)
+  if not self.attached[id] then return end
+  self.attached[id] = nil
+  for i, other in ipairs(self.attached_order) do
+    if other == id then return table.remove(self.attached_order, i) end
   end
-  local metadata = connect.is_object(entry.metadata) and entry.metadata or {}
-  local started, ends = time_of(entry.startedAt), time_of(entry.endAt)
-  local now = core.task.epoch_ms()
-  return {
-    id = entry.sandboxID, template = text_or_nil(entry.alias, 256) or text_or_nil(entry.templateID, 256),
-    status = STATES[entry.state] and entry.state or "running", region = nil, started_at = started, end_at = ends,
-    ends_in_ms = ends and epoch_ms(ends) - now or nil, age_ms = started and now - epoch_ms(started) or nil,
-    cpu_count = type(entry.cpuCount) == "number" and entry.cpuCount or nil, memory_mb = math.tointeger(entry.memoryMB),
-    disk_size_mb = math.tointeger(entry.diskSizeMB), owner = text_or_nil(metadata.demilune_principal, 256),
-    envs = envs_of(entry),
-  }
 end
+
+--- The data plane of a sandbox; asked for where it is not known.
+---@param id string
+---@return table  {place, domain?, version?, tokens}
+function E2b:attach(id)
+  local at = self.attached[id]
+  if at then return at end
+  self:get(id)
+  return self.attached[id]
+end
+
+--- Whether the envd of a sandbox is known to have at least a version.
+---@param id string
+---@param version integer[]
+---@return boolean
+function E2b:is_envd_at_least(id, version)
+  return self.is_engine or info.is_at_least(self:attach(id).version, version)
+end
+
+-- ---- a creation ----
 
 --- The metadata that every creation carries: whose it is, and a stamp that finds it again.
 ---@param opts table
 ---@return table
 function E2b:stamp(opts) -- luacheck: ignore 212/self
   return {
-    demilune_principal = opts.principal, demilune_scope = opts.scope.id, demilune_stamp = core.crypto.id(24),
+    demilune_principal = opts.principal, demilune_scope = opts.scope.id, demilune_stamp = opts.stamp or core.crypto.id(24),
   }
 end
 
@@ -221,69 +192,201 @@ function E2b:post_creation(opts, extra, finish)
     templateID = opts.template, timeout = opts.timeout_s, envVars = opts.envs, metadata = self:stamp(opts),
   }
   for key, value in pairs(extra) do body[key] = value end
-  local answer = control(self, "POST", "/sandboxes", body, { [201] = true }, true)
-  local ok, info = pcall(finish, answer)
-  if ok then return info end
-  if type(answer.sandboxID) == "string" and self:is_id(answer.sandboxID) then pcall(self.kill, self, answer.sandboxID) end
-  error(info, 0)
+  local place = opts.place
+  local answer = control.send(self, "POST", "/sandboxes", body, { [201] = true }, {
+    is_create = true, place = place, tokens = place and place.tokens,
+  })
+  local ok, made = pcall(finish, answer)
+  if ok then return made end
+  if type(answer.sandboxID) == "string" and info.is_id(answer.sandboxID) then
+    pcall(self.kill, self, self:id_at(place, answer.sandboxID))
+  end
+  error(made, 0)
 end
 
---- The metadata of one sandbox.
----@param id string
+local function check_support(self, opts)
+  for _, name in ipairs { "cpu", "memory" } do
+    if opts[name] and not self.supports[name] then errors.raise("unsupported", { field = name }) end
+  end
+  local bounds = self.lifetime
+  if bounds and (opts.timeout_s < bounds.min or opts.timeout_s > bounds.max) then
+    local expected = ("integer from %d to %d"):format(bounds.min, bounds.max)
+    errors.raise("unsupported", {
+      field = "timeout", expected = expected, message = ("timeout must be an %s at this provider."):format(expected),
+    })
+  end
+end
+
+--- Creates a sandbox.
+---@param opts table
 ---@return table info
-function E2b:get(id)
-  return self:info_of((control(self, "GET", "/sandboxes/" .. id, nil, { [200] = true })))
+function E2b:create(opts)
+  check_support(self, opts)
+  local place = place_of(self, opts.region)
+  local sent = {
+    template = opts.template or self:template_names()[1], timeout_s = opts.timeout_s, envs = opts.envs,
+    principal = opts.principal, scope = opts.scope, stamp = opts.stamp, place = place,
+  }
+  local extra = { secure = true, cpuCount = opts.cpu, memoryMB = opts.memory }
+  return self:post_creation(sent, extra, function(answer)
+    local made = self:info_of(answer, place)
+    remember(self, made.id, answer)
+    made.workdir, made.network, made.envs = self.workdir, self:network(), opts.envs
+    made.ends_in_ms = made.ends_in_ms or opts.timeout_s * 1000
+    made.end_at = made.end_at or task.iso(task.epoch_ms() + opts.timeout_s * 1000)
+    return made
+  end)
+end
+
+--- One sandbox of an answer as driver info. Raises `invalid_response`.
+---@param entry any
+---@param place? demilune.e2b.Place
+---@return table info
+---@return table metadata
+function E2b:info_of(entry, place)
+  local made, metadata = info.of(entry)
+  made.id, made.region = self:id_at(place, made.id), (place or self.home or {}).region
+  return made, metadata
+end
+
+--- The id of a sandbox of a place, as is_id has it.
+---@param place? demilune.e2b.Place
+---@param bare string
+---@return string
+function E2b:id_at(place, bare)
+  if not place or place.region == self.home.region then return bare end
+  return bare .. "@" .. place.region
+end
+
+-- ---- one sandbox ----
+
+--- The manner of requests about one sandbox, which may be repeated.
+local function manner_of(self, id, manner)
+  local _, place = self:locate(id)
+  return { is_safe = true, is_fresh = manner and manner.is_fresh, place = place, tokens = place and place.tokens }
+end
+
+--- The metadata of one sandbox. Of one that is none of ours (`is_fresh`) nothing is kept.
+---@param id string
+---@param manner? {is_fresh?: boolean}
+---@return table info
+function E2b:get(id, manner)
+  local way = manner_of(self, id, manner)
+  local answer = control.send(self, "GET", path_of(self, id), nil, { [200] = true }, way)
+  local made = self:info_of(answer, way.place)
+  if made.id ~= id then errors.raise "invalid_response" end
+  if self.attached[id] or not way.is_fresh then remember(self, id, answer) end
+  return made
 end
 
 --- Ends a sandbox. Returns whether it was there.
 ---@param id string
 ---@return boolean
 function E2b:kill(id)
-  local ok, err = pcall(control, self, "DELETE", "/sandboxes/" .. id, nil, { [204] = true })
-  if ok then return true end
-  if errors.is(err) and (err.category == "not_found" or err.category == "sandbox_gone") then return false end
-  error(err, 0)
+  local way = manner_of(self, id)
+  way.tokens, way.is_bare = nil, true
+  local ok, err = pcall(control.send, self, "DELETE", path_of(self, id), nil, { [204] = true, [200] = true }, way)
+  local is_gone = not ok and errors.is(err) and (err.category == "not_found" or err.category == "sandbox_gone")
+  if not ok and not is_gone then error(err, 0) end
+  self:detach(id)
+  return not is_gone
 end
 
 --- Sets the lifetime from now.
 ---@param id string
 ---@param seconds integer
-function E2b:set_timeout(id, seconds)
-  control(self, "POST", "/sandboxes/" .. id .. "/timeout", { timeout = seconds }, { [204] = true })
+---@param manner? {is_fresh?: boolean}
+function E2b:set_timeout(id, seconds, manner)
+  local way = manner_of(self, id, manner)
+  way.tokens = nil
+  control.send(self, "POST", path_of(self, id) .. "/timeout", { timeout = seconds }, { [204] = true }, way)
 end
 
---- The query of a listing. A metadata filter is decoded three times by the service, so it is encoded three times.
-local function list_query(opts, cursor)
-  local query = "/v2/sandboxes?limit=" .. PAGE .. "&state=" .. (opts.status or "running%2Cpaused")
-  if opts.owner then query = query .. "&metadata=" .. text.escape("demilune_principal=" .. text.escape(text.escape(opts.owner))) end
-  if cursor then query = query .. "&nextToken=" .. text.escape(cursor) end
-  return query
+--- Stops a sandbox with its memory kept. Raises `unsupported` where the service cannot.
+---@param id string
+function E2b:pause(id)
+  if not self.supports.pause then errors.raise "unsupported" end
+  local _, place = self:locate(id)
+  control.send(self, "POST", path_of(self, id) .. "/pause", {}, { [204] = true }, { place = place })
 end
+
+--- Lets a paused sandbox go on, for at least so many seconds. Raises `unsupported` where the service cannot.
+---@param id string
+---@param seconds integer
+function E2b:resume(id, seconds)
+  if not self.supports.pause then errors.raise "unsupported" end
+  local way = manner_of(self, id)
+  local accept, body = { [200] = true, [201] = true }, { timeout = seconds }
+  local ok, answer = pcall(control.send, self, "POST", path_of(self, id) .. "/connect", body, accept, way)
+  -- Some services only have the older call.
+  if not ok and errors.is(answer) and (answer.status == 404 or answer.status == 405) then
+    ok, answer = pcall(control.send, self, "POST", path_of(self, id) .. "/resume", body, accept, way)
+  end
+  if not ok then error(answer, 0) end
+  if self:info_of(answer, way.place).id ~= id then errors.raise "invalid_response" end
+  remember(self, id, answer)
+end
+
+-- ---- listings ----
 
 --- Lists sandboxes, newest first: pages are walked to `offset`.
 ---@param opts {status?: string, limit: integer, offset: integer, region?: string, owner?: string}
 ---@return table[] infos
 function E2b:list(opts)
-  if opts.region then errors.raise("unsupported", { field = "region" }) end
-  if opts.status and not STATES[opts.status] then return {} end
-  local infos, seen, cursor = {}, 0, nil
-  for _ = 1, PAGES_MAX do
-    local entries, headers = control(self, "GET", list_query(opts, cursor), nil, { [200] = true })
-    for _, entry in ipairs(entries) do
-      local info = self:info_of(entry)
-      if not opts.owner or info.owner == opts.owner then
-        seen = seen + 1
-        if seen > opts.offset then infos[#infos + 1] = info end
-        if #infos >= opts.limit then return infos end
-      end
-    end
-    cursor = headers["x-next-token"]
-    if not cursor or cursor == "" then return infos end
-  end
+  local infos, seen = {}, 0
+  local place = place_of(self, opts.region)
+  if opts.status and not info.STATES[opts.status] then return {} end
+  listing.each(self, place, opts, function(one)
+    if opts.owner and one.owner ~= opts.owner then return false end
+    seen = seen + 1
+    if seen > opts.offset then infos[#infos + 1] = one end
+    return #infos >= opts.limit
+  end)
   return infos
 end
 
+--- Ends what a creation with that stamp made, looking for it until it is there or the time is over. Raises `unavailable`
+--- where it was not found.
+---@param stamp string
+---@param deadline_ms integer
+function E2b:kill_by_stamp(stamp, deadline_ms)
+  local pause_ms = STAMP_PAUSE_MS
+  repeat
+    local id
+    listing.each(self, self.home, { stamp = stamp }, function(one, metadata)
+      if metadata.demilune_stamp == stamp then id = one.id end
+      return id ~= nil
+    end)
+    if id then return self:kill(id) end
+    task.sleep(math.max(0, math.min(pause_ms, deadline_ms - task.now_ms())))
+    pause_ms = pause_ms * 2
+  until task.now_ms() >= deadline_ms
+  errors.raise "unavailable"
+end
+
 -- ---- data plane ----
+
+--- Raises `sandbox_gone` where the control plane does not know the sandbox; else what it says of it, nil where it says
+--- nothing.
+---@param id string
+---@return table? info
+function E2b:raise_if_gone(id)
+  local ok, found = pcall(self.get, self, id)
+  if ok then return found end
+  if not errors.is(found) then error(found, 0) end
+  if found.category == "not_found" or found.category == "sandbox_gone" then
+    self:detach(id)
+    errors.raise "sandbox_gone"
+  end
+end
+
+--- A data-plane request: see e2b/plane.lua.
+---@param ref table
+---@param opts table
+---@return table res
+function E2b:request(ref, opts)
+  return plane.request(self, ref, opts)
+end
 
 --- The command with the sandbox's variables exported before it: a login shell's profile may have set others. On a line
 --- of their own, since shells repeat a line with a syntax error.
@@ -315,10 +418,13 @@ end
 
 local function run_argv(self, sandbox, opts, argv)
   local window = opts.window
-  return self:guard(sandbox, envd.run, {
+  local request = {
     argv = argv, cwd = opts.cwd, timeout_s = opts.timeout_s, on_line = opts.on_line,
     stdout = window or outcome.window(self.output.stdout), stderr = window or outcome.window(self.output.stderr),
-  })
+  }
+  if self.is_engine then return self:guard(sandbox, envd.run, request) end
+  request.mark = core.crypto.id(MARK_CHARACTERS)
+  return sweep.after(self, sandbox, request.mark, self.guard, self, sandbox, envd.run, request)
 end
 
 --- Runs with bash, or with sh where there is no bash, which is remembered.
@@ -353,56 +459,58 @@ function E2b:run(sandbox, opts)
   return run
 end
 
+--- Runs code where the sandbox has a kernel for its language; nil where there is none.
+---@param sandbox demilune.Sandbox
+---@param opts {language: string, code: string, timeout_s: integer, on_line?: function}
+---@return table? run  as of `run`, and `result`
+function E2b:run_code(sandbox, opts)
+  if not self.supports.kernel then return nil end
+  if sandbox.has_kernel == nil then sandbox.has_kernel = kernel.is_there(self, sandbox) end
+  sandbox.kernel_lacks = sandbox.kernel_lacks or {}
+  if not sandbox.has_kernel or sandbox.kernel_lacks[opts.language] then return nil end
+  local run = self:guard(sandbox, kernel.run, {
+    language = opts.language, code = opts.code, timeout_s = opts.timeout_s, on_line = opts.on_line, envs = sandbox.envs,
+    stdout = outcome.window(self.output.stdout), stderr = outcome.window(self.output.stderr),
+  })
+  if not run then sandbox.kernel_lacks[opts.language] = true end
+  return run
+end
+
 --- Starts a process that goes on by itself.
 ---@param sandbox demilune.Sandbox
 ---@param opts {argv: string[], cwd: string, tag?: string}
 ---@return integer pid
 function E2b:start_detached(sandbox, opts)
+  if not self.is_engine then opts.mark = opts.tag end
   return self:guard(sandbox, envd.start_detached, opts)
 end
 
---- See envd.signal.
+--- See envd.signal. Where the service signals the one process alone, a KILL reaches all that it started.
 ---@param sandbox demilune.Sandbox
 ---@param tag string
 ---@param signal "SIGNAL_SIGTERM"|"SIGNAL_SIGKILL"
 ---@return boolean
 function E2b:signal(sandbox, tag, signal)
-  return self:guard(sandbox, envd.signal, tag, signal)
+  local was_there = self:guard(sandbox, envd.signal, tag, signal)
+  if not self.is_engine and signal == "SIGNAL_SIGKILL" then sweep.run(self, sandbox, tag, "KILL") end
+  return was_there
+end
+
+--- Files of our engine are envd's calls; elsewhere scripts add what those lack.
+local function file_operation(name)
+  return function(self, sandbox, ...)
+    return self:guard(sandbox, (self.is_engine and envd or files)[name], ...)
+  end
 end
 
 --- See envd.open_read.
----@param sandbox demilune.Sandbox
----@param path string
-function E2b:open_read(sandbox, path)
-  return self:guard(sandbox, envd.open_read, path)
-end
-
+E2b.open_read = file_operation "open_read"
 --- See envd.read.
----@param sandbox demilune.Sandbox
----@param path string
----@param offset integer
----@param length integer
-function E2b:read(sandbox, path, offset, length)
-  return self:guard(sandbox, envd.read, path, offset, length)
-end
-
+E2b.read = file_operation "read"
 --- See envd.write.
----@param sandbox demilune.Sandbox
----@param path string
----@param bytes string
----@param append_at? integer
-function E2b:write(sandbox, path, bytes, append_at)
-  return self:guard(sandbox, envd.write, path, bytes, append_at)
-end
-
+E2b.write = file_operation "write"
 --- See envd.list_dir.
----@param sandbox demilune.Sandbox
----@param path string
----@param limit integer
----@param depth integer
-function E2b:list_dir(sandbox, path, limit, depth)
-  return self:guard(sandbox, envd.list_dir, path, limit, depth)
-end
+E2b.list_dir = file_operation "list_dir"
 
 --- Nothing of the cloud is held for a scope.
 function E2b:release_scope() end

@@ -1,0 +1,102 @@
+--- e2b/info.lua - what a control plane says of a sandbox, checked: every answer is hostile until then.
+local connect = require "demilune.connect"
+local core = require "demilune.core"
+local errors = require "demilune.errors"
+
+local info = {}
+
+local ID_BYTES_MAX = 128
+local TEXT_BYTES_MAX = 256
+local TIME_BYTES_MAX = 40
+local VERSION_BYTES_MAX = 32
+
+--- Statuses that a listing of the service can ask for.
+info.STATES = { running = true, paused = true }
+
+--- Whether a string may be an id of a service.
+---@param id string
+---@return boolean
+function info.is_id(id)
+  return #id <= ID_BYTES_MAX and id:find "^[%w][%w_.-]*$" ~= nil
+end
+
+--- A short text of the service, or nil where it is none.
+---@param value any
+---@return string?
+function info.text(value)
+  return type(value) == "string" and #value <= TEXT_BYTES_MAX and core.text.is_utf8(value) and value or nil
+end
+
+--- A time of the service in ISO 8601 UTC, or nil.
+local function time_of(value)
+  return type(value) == "string" and #value <= TIME_BYTES_MAX and value:match "^%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%d[%d.]*Z$" or nil
+end
+
+--- Milliseconds since the epoch of such a time.
+local function epoch_ms(iso)
+  local year, month, day, hour, minute, second, rest = iso:match "^(%d+)-(%d+)-(%d+)T(%d+):(%d+):(%d+)([%d.]*)Z$"
+  -- days from civil: http://howardhinnant.github.io/date_algorithms.html
+  local y, m, d = math.tointeger(year), math.tointeger(month), math.tointeger(day)
+  if m <= 2 then y = y - 1 end
+  local era = y // 400
+  local yoe = y - era * 400
+  local doy = (153 * (m + (m > 2 and -3 or 9)) + 2) // 5 + d - 1
+  local days = era * 146097 + yoe * 365 + yoe // 4 - yoe // 100 + doy - 719468
+  local ms = math.floor((tonumber("0" .. rest) or 0) * 1000)
+  return ((days * 24 + tonumber(hour)) * 60 + tonumber(minute)) * 60000 + tonumber(second) * 1000 + ms
+end
+
+--- The variables of a sandbox as our engine tells them, nil where the service does not: those that a shell can export.
+local function envs_of(entry)
+  local ours = connect.is_object(entry.demilune) and entry.demilune.env
+  if not connect.is_object(ours) then return nil end
+  local envs = {}
+  for name, value in pairs(ours) do
+    if name:find "^[%a_][%w_]*$" and type(value) == "string" and not value:find("\0", 1, true) then envs[name] = value end
+  end
+  return envs
+end
+
+--- One sandbox of an answer as driver info, and its metadata beside it. Raises `invalid_response`.
+---@param entry any
+---@return table info
+---@return table metadata
+function info.of(entry)
+  if not connect.is_object(entry) or type(entry.sandboxID) ~= "string" or not info.is_id(entry.sandboxID) then
+    errors.raise "invalid_response"
+  end
+  local metadata = connect.is_object(entry.metadata) and entry.metadata or {}
+  local started, ends = time_of(entry.startedAt), time_of(entry.endAt)
+  local now = core.task.epoch_ms()
+  return {
+    id = entry.sandboxID, template = info.text(entry.alias) or info.text(entry.templateID),
+    status = info.STATES[entry.state] and entry.state or "running", started_at = started, end_at = ends,
+    ends_in_ms = ends and epoch_ms(ends) - now or nil, age_ms = started and now - epoch_ms(started) or nil,
+    cpu_count = type(entry.cpuCount) == "number" and entry.cpuCount or nil, memory_mb = math.tointeger(entry.memoryMB),
+    disk_size_mb = math.tointeger(entry.diskSizeMB), owner = info.text(metadata.demilune_principal), envs = envs_of(entry),
+  }, metadata
+end
+
+--- The version of a sandbox's envd as a list of numbers; nil where it is not known.
+---@param value any
+---@return integer[]?
+function info.version(value)
+  if type(value) ~= "string" or #value > VERSION_BYTES_MAX then return nil end
+  local major, minor, patch = value:match "^v?(%d+)%.(%d+)%.(%d+)"
+  if not major then return nil end
+  return { math.tointeger(tonumber(major)), math.tointeger(tonumber(minor)), math.tointeger(tonumber(patch)) }
+end
+
+--- Whether a version is known and not below another.
+---@param version? integer[]
+---@param least integer[]
+---@return boolean
+function info.is_at_least(version, least)
+  if not version then return false end
+  for i = 1, 3 do
+    if version[i] ~= least[i] then return version[i] > least[i] end
+  end
+  return true
+end
+
+return info
