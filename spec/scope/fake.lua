@@ -115,6 +115,9 @@ function Provider:set_timeout(id, seconds, manner)
   known(self, id).ends_in_ms = seconds * 1000
 end
 
+--- What services without lifetimes in seconds have in place of set_timeout: `renew` of those whose entry says is_renewed.
+function Provider:beat(id) enter(self, "renew", id) end
+
 local function live(self, sandbox)
   return self.sandboxes[sandbox.id] or errors.raise "sandbox_gone"
 end
@@ -165,7 +168,7 @@ package.loaded["demilune.providers.fake"] = {
   new = function(entry)
     return setmetatable({
       id = entry.id, config = entry, workdir = "/home/user", calls = {}, fail = {}, hold = {}, sandboxes = {}, count = 0,
-      prefix = entry.prefix or "s", is_reaped = entry.is_reaped,
+      prefix = entry.prefix or "s", is_reaped = entry.is_reaped, renew = entry.is_renewed and Provider.beat or nil,
     }, Provider)
   end,
 }

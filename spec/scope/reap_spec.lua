@@ -53,6 +53,29 @@ describe("what a scope leaves to be reaped", function()
     creating:wait(1000)
   end))
 
+  it("is the stamp of a creation that failed without a word of what became of it, while it is looked for", fake.run(function()
+    world.provider.fail.create = "provider_timeout"
+    world.provider.hold.kill_by_stamp = core.task.event()
+    local _, err = world:call "create_sandbox"
+    assert.are.equal("provider_timeout", err.category)
+    world:until_called "kill_by_stamp"
+    local sent = world.provider:last "create"
+    assert.are.equal(sent.stamp, (world.provider:last "kill_by_stamp"))
+    world.scope:close(100)
+    assert.are.same({ sent.stamp }, { table.unpack(started[1][1].stamps) })
+  end))
+
+  it("is nothing of a creation that was refused", fake.run(function()
+    for _, category in ipairs { "provider_rejected", "quota_exceeded", "authentication_failed", "not_found", "unsupported" } do
+      world.provider.fail.create = category
+      local _, err = world:call "create_sandbox"
+      assert.are.equal(category, err.category)
+    end
+    fake.settle()
+    world.scope:close(100)
+    assert.are.same({ 0, {} }, { world.provider:called "kill_by_stamp", started })
+  end))
+
   it("is nothing with keep_on_exit", fake.run(function()
     world = fake.world { providers = { { is_reaped = true } }, config = { keep_on_exit = true } }
     assert(world:call "create_sandbox")

@@ -182,4 +182,20 @@ describe("renewal", function()
     assert.are.equal("stopped", err.category)
     assert.are.equal(0, world.provider:called "run")
   end))
+
+  it("is a sign of life where the service has no lifetimes in seconds, and set_sandbox_timeout is its to refuse", fake.run(function()
+    world = fake.world { providers = { { is_renewed = true } } }
+    assert(world:call "create_sandbox")
+    assert(world:call("run_command", { command = "a" }))
+    assert.are.equal(0, world.provider:called "renew")
+    pass(3000)
+    assert(world:call("run_command", { command = "a" }))
+    assert.are.same({ 1, 0 }, { world.provider:called "renew", world.provider:called "set_timeout" })
+    world.provider.fail.renew = "unavailable"
+    assert(world:call("run_command", { command = "a" }))
+    world.provider:clear()
+    world.provider.fail.set_timeout = "unsupported"
+    local _, err = world:call("set_sandbox_timeout", { timeout = 60, sandbox_id = "x7" })
+    assert.are.same({ "unsupported", { "set_timeout" } }, { err.category, world.provider:called() })
+  end))
 end)
