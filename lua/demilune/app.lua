@@ -30,20 +30,22 @@ App.__index = App
 
 --- What descriptions and schemas need to know of the configuration.
 local function environment(self)
-  local ids, templates, has_network, has_veryfront, most = {}, {}, false, false, 1
+  local ids, templates, has_network, has_kernel, has_veryfront, most = {}, {}, false, false, false, 1
   for i, provider in ipairs(self.providers) do
     ids[i] = provider.id
     for _, name in ipairs(provider:template_names()) do
       templates[#templates + 1] = i == self.default_index and name or name .. " (" .. provider.id .. ")"
     end
     has_network = has_network or provider:has_network()
+    has_kernel = has_kernel or (provider.supports or {}).kernel == true
     has_veryfront = has_veryfront or provider.config.type == "veryfront"
     most = math.max(most, provider.config.max_lifetime)
   end
   return {
     provider_ids = ids, template_names = table.concat(templates, ", "), languages = interpreters.NAMES,
-    has_network = has_network, has_veryfront = has_veryfront, has_default = self.config.default_sandbox ~= "off",
-    max_lifetime = most, annotations = self.config.annotations, output = self.config.output,
+    has_network = has_network, has_kernel = has_kernel, has_veryfront = has_veryfront,
+    has_default = self.config.default_sandbox ~= "off", max_lifetime = most, annotations = self.config.annotations,
+    output = self.config.output,
   }
 end
 

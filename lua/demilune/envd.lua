@@ -23,6 +23,8 @@ local UNARY_TIMEOUT_MS = 30000
 local FILE_TIMEOUT_MS = 120000
 --- Beyond a command's own deadline, for its last words.
 local STREAM_MARGIN_MS = 10000
+--- After a silence of this length it is looked whether the process is still there; each look doubles the next, up to a most.
+envd.QUIET_MS, envd.QUIET_MAX_MS = 2000, 30000
 
 --- Codes that our engine adds to its errors, and what they mean to a tool.
 local ERROR_CODES = {
@@ -119,9 +121,24 @@ local function read_error(res)
   return table.concat(parts)
 end
 
+--- Waits for more of a stream. With `on_quiet` that is called where nothing came for a while; true of it is an end.
+local function read_more(res, deadline_ms, on_quiet)
+  local quiet_ms = envd.QUIET_MS
+  while true do
+    local left_ms = math.max(0, deadline_ms - core.task.now_ms())
+    local is_whole = not on_quiet or quiet_ms >= left_ms
+    local chunk, err = res:read(is_whole and left_ms or quiet_ms)
+    if chunk then return chunk end
+    if not err then errors.raise "invalid_response" end
+    if is_whole or err.category ~= "provider_timeout" then error(err, 0) end
+    if on_quiet() then return nil end
+    quiet_ms = math.min(2 * quiet_ms, envd.QUIET_MAX_MS)
+  end
+end
+
 --- Calls `on_event(event)` for each message of a Start stream until it returns true or the stream ends. Returns the error
 --- of the end frame, if any. Raises `invalid_response` where the stream ends without one, `provider_timeout` at the deadline.
-local function each_event(res, deadline_ms, on_event)
+local function each_event(res, deadline_ms, on_event, on_quiet)
   if res.status ~= 200 then raise_status(res, read_error(res)) end
   local decoder = connect.decoder(FRAME_MAX_BYTES)
   while true do
@@ -136,9 +153,8 @@ local function each_event(res, deadline_ms, on_event)
     elseif payload then
       error(payload, 0)
     else
-      local chunk, err = res:read(math.max(0, deadline_ms - core.task.now_ms()))
-      if err then error(err, 0) end
-      if not chunk then errors.raise "invalid_response" end
+      local chunk = read_more(res, deadline_ms, on_quiet)
+      if not chunk then return nil end
       decoder:feed(chunk)
     end
   end
@@ -165,12 +181,21 @@ local function cut_of(part)
   return { total = total, tail = bytes_of(part.tail) or "", path = path or nil }
 end
 
-local function watch(res, deadline_ms, out, err, on_line)
-  local run = { timed_out = false }
+--- What a quiet stream is asked about: whether `opts.look` finds that the process has ended, with its pipes held by another.
+local function quiet_of(opts, run)
+  return opts.look and function()
+    local ended = run.pid and opts.look(run.pid)
+    if ended then run.exit_code, run.has_ended = ended.exit_code, true end
+    return ended ~= nil
+  end
+end
+
+local function watch(res, deadline_ms, out, err, opts)
+  local run, on_line = { timed_out = false }, opts.on_line
   local started_ms = core.task.now_ms()
   local failure = each_event(res, deadline_ms, function(event)
     if connect.is_object(event.start) then
-      started_ms = core.task.now_ms()
+      started_ms, run.pid = core.task.now_ms(), math.tointeger(event.start.pid)
     elseif connect.is_object(event.data) then
       local stdout, stderr = bytes_of(event.data.stdout), bytes_of(event.data.stderr)
       if stdout then out:feed(stdout) end
@@ -185,8 +210,10 @@ local function watch(res, deadline_ms, out, err, on_line)
       run.exit_code = code >= 0 and code or nil
       run.has_ended = true
     end
-  end)
-  if failure and failure.code == "deadline_exceeded" then
+  end, quiet_of(opts, run))
+  -- At its deadline a process is killed, and either of both may be told first.
+  local is_late = opts.mark and not run.exit_code and core.task.now_ms() >= deadline_ms - STREAM_MARGIN_MS
+  if failure and failure.code == "deadline_exceeded" or is_late then
     run.timed_out, run.exit_code = true, nil
   elseif failure then
     raise_connect(failure)
@@ -201,7 +228,8 @@ end
 --- Runs a process and waits for it. A cancel of the task kills its process group.
 ---@param plane table
 ---@param ref table   {id, envs}
----@param opts {argv: string[], cwd: string, timeout_s: integer, mark?: string, on_line?: function, stdout: table, stderr: table}
+---@param opts table  argv, cwd, timeout_s, stdout and stderr (windows of collector.lua), on_line?, mark?, and look?(pid): how a
+---  process ended that the service does not call ended
 ---@return table run  stdout, stderr (collector.finish), exit_code (nil: ended by a signal or the deadline), timed_out, duration_ms
 function envd.run(plane, ref, opts)
   local timeout_ms = opts.timeout_s * 1000
@@ -215,7 +243,7 @@ function envd.run(plane, ref, opts)
   end
   local res = start_stream(plane, ref, opts, headers, timeout_ms + STREAM_MARGIN_MS)
   local out, err = collector.new(opts.stdout, opts.on_line), collector.new(opts.stderr, opts.on_line)
-  local ok, run = pcall(watch, res, deadline_ms, out, err, opts.on_line)
+  local ok, run = pcall(watch, res, deadline_ms, out, err, opts)
   res:close()
   if not ok then error(run, 0) end
   return run
@@ -268,14 +296,15 @@ local OFFSET_MAX = 1 << 53
 ---@param path string  absolute
 ---@param offset integer
 ---@param length integer
+---@param timeout_ms? integer
 ---@return string bytes
 ---@return integer size  of the whole file
-function envd.read(plane, ref, path, offset, length)
+function envd.read(plane, ref, path, offset, length, timeout_ms)
   offset = math.min(offset, OFFSET_MAX)
   local res = plane:request(ref, {
     method = "GET", path = "/files?path=" .. text.escape(path, "/"),
     headers = { Range = ("bytes=%d-%d"):format(offset, offset + length - 1) },
-    timeout_ms = FILE_TIMEOUT_MS, max_body_bytes = math.max(length, ERROR_MAX_BYTES),
+    timeout_ms = timeout_ms or FILE_TIMEOUT_MS, max_body_bytes = math.max(length, ERROR_MAX_BYTES),
   })
   if res.status == 416 then return "", size_of(res.headers["content-range"]) end
   -- The whole file where a part was asked for, as of an empty one: it is short, or the request had failed as too large.
@@ -308,10 +337,12 @@ end
 ---@param plane table
 ---@param ref table
 ---@param path string
+---@param timeout_ms? integer  for the answer to begin
 ---@return demilune.envd.Reader
-function envd.open_read(plane, ref, path)
+function envd.open_read(plane, ref, path, timeout_ms)
   local res = plane:request(ref, {
-    method = "GET", path = "/files?path=" .. text.escape(path, "/"), headers = {}, timeout_ms = FILE_TIMEOUT_MS, stream = true,
+    method = "GET", path = "/files?path=" .. text.escape(path, "/"), headers = {}, timeout_ms = timeout_ms or FILE_TIMEOUT_MS,
+    stream = true,
   })
   if res.status ~= 200 then
     local ok, answer = pcall(read_error, res)
@@ -381,7 +412,7 @@ function envd.list_dir(plane, ref, path, limit, depth)
     }
   end
   table.sort(entries, function(a, b) return a.path < b.path end)
-  local total = math.tointeger(body.total) or #entries
+  local total = plane.is_engine and math.tointeger(body.total) or #entries
   for i = #entries, limit + 1, -1 do entries[i] = nil end
   return entries, math.max(total, #entries)
 end

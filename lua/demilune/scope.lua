@@ -22,7 +22,7 @@ local LOST_MS = 30000
 --- Such failures: the service may have made it all the same.
 local MAY_HAVE_CREATED = {
   provider_timeout = true, connection_failed = true, unavailable = true, no_capacity = true, invalid_response = true,
-  too_large = true, internal = true,
+  too_large = true, internal = true, disk_full = true,
 }
 --- To look at a sandbox that is none of ours leaves nothing behind, not even a connection.
 local FOREIGN = { is_fresh = true }
@@ -244,7 +244,8 @@ end
 function Scope:start_creation(call, opts)
   if self.is_closed then errors.raise "stopped" end
   -- The stamp goes with the creation, and finds the sandbox again where no answer came.
-  local job = { done = task.event(), waiters = 0, provider = opts.provider, stamp = core.crypto.id(24) }
+  local stamp = core.crypto.id(24) .. (opts.region and "@" .. opts.region or "")
+  local job = { done = task.event(), waiters = 0, provider = opts.provider, stamp = stamp }
   self.creations[job] = true
   job.task = task.spawn(function()
     job.ok, job.result = pcall(create_now, self, call, opts, job.stamp)

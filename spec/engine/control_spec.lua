@@ -153,14 +153,14 @@ describe("the control plane of the engine", function()
       assert.are.equal(400, (engine:call("POST", path .. "/timeout", { timeout = timeout })), tostring(timeout))
     end
     assert.are.equal(404, (engine:call("POST", "/sandboxes/iaaaaaaaaaaaaaaaaaaa/timeout", { timeout = 5 })))
-    local UNSUPPORTED = {
+    local UNSERVED = {
       { "POST", path .. "/snapshots" }, { "POST", path .. "/fork" }, { "PUT", path .. "/network" },
       { "GET", path .. "/logs" }, { "GET", "/v2" .. path .. "/logs" }, { "GET", "/snapshots" },
       { "GET", "/templates/aliases/base" }, { "POST", "/v3/templates" }, { "GET", "/volumes" }, { "GET", "/secrets" },
     }
-    for _, call in ipairs(UNSUPPORTED) do
+    for _, call in ipairs(UNSERVED) do
       local refused, fault = engine:call(call[1], call[2], call[1] ~= "GET" and {} or nil)
-      assert.are.same({ 400, "unsupported" }, { refused, fault.error_code }, call[2])
+      assert.are.same({ 501, "unimplemented" }, { refused, fault.error_code }, call[2])
     end
     sandbox:kill()
   end))

@@ -183,7 +183,7 @@ describe("renewal", function()
     assert.are.equal(0, world.provider:called "run")
   end))
 
-  it("is a sign of life where the service has no lifetimes in seconds, and set_sandbox_timeout is its to refuse", fake.run(function()
+  it("is a sign of life where the service has no lifetimes in seconds; set_sandbox_timeout is its to refuse", fake.run(function()
     world = fake.world { providers = { { is_renewed = true } } }
     assert(world:call "create_sandbox")
     assert(world:call("run_command", { command = "a" }))

@@ -3,35 +3,7 @@
 
 local demilune = require "spec.support.demilune"
 local leftovers = require "spec.support.leftovers"
-local lfs = require "lfs"
-
-local GROWTH_MAX_KB = 1536
-
-local function resident_kb(pid)
-  local file = assert(io.open(("/proc/%d/status"):format(pid)))
-  local kb = tonumber(file:read("a"):match("VmRSS:%s*(%d+) kB"))
-  file:close()
-  return kb
-end
-
-local function descriptors(pid)
-  local count = 0
-  for _ in lfs.dir(("/proc/%d/fd"):format(pid)) do count = count + 1 end
-  return count
-end
-
-local function measure(pid) return { kb = resident_kb(pid), fds = descriptors(pid) } end
-
---- Runs `step` until it is warm and then `times` times more, and compares the process before and after.
-local function assert_steady(what, pid, warm, times, step)
-  for i = 1, warm do step(i) end
-  local before = measure(pid)
-  for i = 1, times do step(i) end
-  local after = measure(pid)
-  print(("note: %d %s: %d -> %d KB, %d -> %d descriptors"):format(times, what, before.kb, after.kb, before.fds, after.fds))
-  assert.is_true(after.kb - before.kb <= GROWTH_MAX_KB, ("grew by %d KB"):format(after.kb - before.kb))
-  assert.are.equal(before.fds, after.fds)
-end
+local steady = require "spec.support.steady"
 
 local function engine_of(server)
   for _, process in ipairs(leftovers.mentioning(server.home)) do
@@ -51,17 +23,17 @@ describe("a server", function()
   after_each(function() server:stop() end)
 
   it("keeps its size over 10,000 calls that fail and as many lists and pings", function()
-    assert_steady("calls of get_sandbox", server.pid, 2000, 10000, function()
+    steady.check("calls of get_sandbox", server.pid, 2000, 10000, function()
       local content, err = server:call("get_sandbox")
       assert.is_nil(content)
       assert.are.equal("no_default_sandbox", err.category)
     end)
-    assert_steady("pings", server.pid, 100, 10000, function() assert(server:request("ping")) end)
-    assert_steady("tools/list", server.pid, 100, 2000, function() assert(server:request("tools/list")) end)
+    steady.check("pings", server.pid, 100, 10000, function() assert(server:request("ping")) end)
+    steady.check("tools/list", server.pid, 100, 2000, function() assert(server:request("tools/list")) end)
   end)
 
   it("keeps its size over lines that are no messages", function()
-    assert_steady("bad lines", server.pid, 500, 10000, function(i)
+    steady.check("bad lines", server.pid, 500, 10000, function(i)
       server:send_line(i % 2 == 0 and "no json" or '{"jsonrpc":"2.0","id":null,"method":7}')
       assert.is_table(server:read_message().error)
     end)
@@ -71,8 +43,8 @@ describe("a server", function()
     assert(server:call("create_sandbox"))
     local engine = assert(engine_of(server))
     local engine_before
-    assert_steady("calls in a sandbox", server.pid, 400, 10000, function(i)
-      if i == 1 then engine_before = measure(engine) end
+    steady.check("calls in a sandbox", server.pid, 400, 10000, function(i)
+      if i == 1 then engine_before = steady.measure(engine) end
       local kind = i % 4
       if kind == 0 then
         assert(server:call("get_sandbox"))
@@ -84,9 +56,9 @@ describe("a server", function()
         assert.are.equal("hi\n", assert(server:call("run_command", { command = "echo hi" })).stdout)
       end
     end)
-    local engine_after = measure(engine)
+    local engine_after = steady.measure(engine)
     print(("note: the engine meanwhile: %d -> %d KB"):format(engine_before.kb, engine_after.kb))
-    assert.is_true(engine_after.kb - engine_before.kb <= GROWTH_MAX_KB)
+    assert.is_true(engine_after.kb - engine_before.kb <= steady.GROWTH_MAX_KB)
     assert.are.equal(engine_before.fds, engine_after.fds)
   end)
 
@@ -95,14 +67,14 @@ describe("a server", function()
     local engine = assert(engine_of(server))
     assert(server:call("kill_sandbox"))
     local before
-    assert_steady("sandboxes", server.pid, 30, 300, function(i)
-      if i == 1 then before = measure(engine) end
+    steady.check("sandboxes", server.pid, 30, 300, function(i)
+      if i == 1 then before = steady.measure(engine) end
       assert(server:call("create_sandbox"))
       assert(server:call("run_command", { command = "true" }))
       assert(server:call("kill_sandbox"))
     end)
-    local after = measure(engine)
-    assert.is_true(after.kb - before.kb <= GROWTH_MAX_KB, ("the engine grew by %d KB"):format(after.kb - before.kb))
+    local after = steady.measure(engine)
+    assert.is_true(after.kb - before.kb <= steady.GROWTH_MAX_KB, ("the engine grew by %d KB"):format(after.kb - before.kb))
     assert.are.equal(before.fds, after.fds)
   end)
 end)

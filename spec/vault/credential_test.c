@@ -57,7 +57,8 @@ static bool adds(add *a, const char *code, const char *url, bool is_unix) {
 
 static bool has_header(add *a, const char *name, const char *want) {
   dml_span value;
-  bool found = dml_headers_find(&a->headers, name, &value) && value.len == strlen(want) && memcmp(value.data, want, value.len) == 0;
+  bool found = dml_headers_find(&a->headers, name, &value) && value.len == strlen(want) &&
+               memcmp(value.data, want, value.len) == 0;
   dml_headers_deinit(&a->headers);
   return found;
 }
@@ -65,17 +66,28 @@ static bool has_header(add *a, const char *name, const char *want) {
 static void test_a_header_goes_where_it_may(void) {
   add a;
   CHECK(adds(&a, "return nil", "https://x.y", false) && a.status == DML_OK && a.headers.count == 0);
-  CHECK(adds(&a, "return {key}", "https://api.e2b.app/sandboxes", false) && has_header(&a, "x-api-key", "the-secret-of-the-test"));
+  CHECK(adds(&a, "return {key}", "https://api.e2b.app/sandboxes", false) &&
+        has_header(&a, "x-api-key", "the-secret-of-the-test"));
   CHECK(adds(&a, "return {bearer}", "http://127.0.0.1:3000/x", false));
   CHECK(has_header(&a, "authorization", "Bearer the-secret-of-the-test"));
-  CHECK(adds(&a, "return {key}", "https://49983-abc.e2b.app/files", false) && has_header(&a, "x-api-key", "the-secret-of-the-test"));
-  CHECK(adds(&a, "return {bearer}", "http://localhost/x", true) && has_header(&a, "authorization", "Bearer the-secret-of-the-test"));
-  static const char *const ELSEWHERE[] = {"https://evil.x", "http://api.e2b.app", "https://api.e2b.app:8443", "https://api.e2b.app@evil.x",
-                                          "https://e2b.app", "https://api.e2b.app.evil.x", "nonsense", ""};
-  for (size_t i = 0; i < sizeof ELSEWHERE / sizeof *ELSEWHERE; i++) CHECK(!adds(&a, "return {key}", ELSEWHERE[i], false));
+  CHECK(adds(&a, "return {key}", "https://49983-abc.e2b.app/files", false) &&
+        has_header(&a, "x-api-key", "the-secret-of-the-test"));
+  CHECK(adds(&a, "return {bearer}", "http://localhost/x", true) &&
+        has_header(&a, "authorization", "Bearer the-secret-of-the-test"));
+  static const char *const ELSEWHERE[] = {"https://evil.x",
+                                          "http://api.e2b.app",
+                                          "https://api.e2b.app:8443",
+                                          "https://api.e2b.app@evil.x",
+                                          "https://e2b.app",
+                                          "https://api.e2b.app.evil.x",
+                                          "nonsense",
+                                          ""};
+  for (size_t i = 0; i < sizeof ELSEWHERE / sizeof *ELSEWHERE; i++)
+    CHECK(!adds(&a, "return {key}", ELSEWHERE[i], false));
   CHECK(!adds(&a, "return {key}", "https://api.e2b.app", true)); /* not for unix sockets */
   CHECK(!adds(&a, "return {bearer}", "http://127.0.0.1:3001/x", false));
-  CHECK(!adds(&a, "return {{}}", "https://api.e2b.app", false) && !adds(&a, "return 'key'", "https://api.e2b.app", false));
+  CHECK(!adds(&a, "return {{}}", "https://api.e2b.app", false) &&
+        !adds(&a, "return 'key'", "https://api.e2b.app", false));
   CHECK(!adds(&a, "return {io.stdout}", "https://api.e2b.app", false));
   CHECK(!adds(&a, "return {key,key,key,key,key,key,key,key,key}", "https://api.e2b.app", false));
 }
@@ -102,8 +114,10 @@ static int lift_protected(lua_State *co) {
   if (lua_gettop(co) != top + l->results) return luaL_error(co, "the stack is not balanced");
   lua_pushvalue(co, top + 1);
   lua_setglobal(co, "value");
-  if (l->results == 2) lua_pushvalue(co, top + 2);
-  else lua_pushnil(co);
+  if (l->results == 2)
+    lua_pushvalue(co, top + 2);
+  else
+    lua_pushnil(co);
   lua_setglobal(co, "err");
   return 0;
 }
@@ -123,20 +137,21 @@ static bool lifts_text(const char *bindings, const char *body) { return lifts(bi
 #define TOKENS "return {['/envdAccessToken'] = binding, ['/trafficAccessToken'] = binding}"
 #define LISTED "return {['/*/envdAccessToken'] = binding}"
 
-static void collect(void) {
-  run("value = nil err = nil collectgarbage() collectgarbage()");
-}
+static void collect(void) { run("value = nil err = nil collectgarbage() collectgarbage()"); }
 
 static void test_tokens_become_handles(void) {
   add a;
   size_t before = live();
-  CHECK(lifts_text(TOKENS, "{\"sandboxID\":\"abc\", \"envdAccessToken\" : \"ea_1234567890\", \"trafficAccessToken\":null,\"n\":[1,{}]}"));
+  CHECK(lifts_text(
+      TOKENS,
+      "{\"sandboxID\":\"abc\", \"envdAccessToken\" : \"ea_1234567890\", \"trafficAccessToken\":null,\"n\":[1,{}]}"));
   run("assert(value.sandboxID == 'abc' and tostring(value.envdAccessToken) == 'credential(token)')"
       "assert(value.trafficAccessToken == json.null and value.n[1] == 1)"
       "assert(type(value.envdAccessToken) == 'userdata' and getmetatable(value.envdAccessToken) == 'credential')"
       "assert(v.redact('x ea_1234567890 y') == 'x [redacted] y')"
       "assert(v.allows(value.envdAccessToken, 'https://49983-abc.e2b.app'))");
-  CHECK(adds(&a, "return {value.envdAccessToken}", "https://49983-abc.e2b.app/x", false) && has_header(&a, "x-access-token", "ea_1234567890"));
+  CHECK(adds(&a, "return {value.envdAccessToken}", "https://49983-abc.e2b.app/x", false) &&
+        has_header(&a, "x-access-token", "ea_1234567890"));
   CHECK(live() == before + 1);
   collect();
   CHECK(live() == before);
@@ -155,16 +170,19 @@ static void test_the_same_token_is_kept_once(void) {
 }
 
 static void test_every_element_of_a_list(void) {
-  CHECK(lifts_text(LISTED, " [ {\"envdAccessToken\":\"token-number-1\"}, {\"x\":\"envdAccessToken\"}, null, 5, \"s\", [],"
-                           " {\"envdAccessToken\":\"token-number-2\"} ] "));
+  CHECK(lifts_text(LISTED,
+                   " [ {\"envdAccessToken\":\"token-number-1\"}, {\"x\":\"envdAccessToken\"}, null, 5, \"s\", [],"
+                   " {\"envdAccessToken\":\"token-number-2\"} ] "));
   run("assert(tostring(value[1].envdAccessToken) == 'credential(token)' and value[2].x == 'envdAccessToken')"
       "assert(value[3] == json.null and value[4] == 5 and value[5] == 's' and #value == 7)"
       "assert(value[1].envdAccessToken ~= value[7].envdAccessToken)");
   CHECK(lifts_text("return {['/a/1/~1~0'] = binding}", "{\"a\":[\"no token here\",{\"/~\":\"token-number-3\"}]}"));
   run("assert(value.a[1] == 'no token here' and tostring(value.a[2]['/~']) == 'credential(token)')");
-  CHECK(lifts_text("return {['/*'] = binding, ['/a'] = binding}", "{\"a\":\"token-number-4\",\"b\":\"token-number-5\"}"));
+  CHECK(
+      lifts_text("return {['/*'] = binding, ['/a'] = binding}", "{\"a\":\"token-number-4\",\"b\":\"token-number-5\"}"));
   run("assert(tostring(value.a) == 'credential(token)' and tostring(value.b) == 'credential(token)')");
-  CHECK(lifts_text(TOKENS, "[]") && lifts_text(TOKENS, "5") && lifts_text(TOKENS, "\"text\"") && lifts_text(TOKENS, "{}"));
+  CHECK(lifts_text(TOKENS, "[]") && lifts_text(TOKENS, "5") && lifts_text(TOKENS, "\"text\"") &&
+        lifts_text(TOKENS, "{}"));
   CHECK(lifts_text("return {}", "{\"envdAccessToken\":\"seen by Lua\"}"));
   run("assert(value.envdAccessToken == 'seen by Lua')");
   collect();
@@ -174,7 +192,8 @@ static void test_names_and_tokens_in_any_spelling(void) {
   CHECK(lifts_text(TOKENS, "{\"\\u0065nvdAccessToken\":\"t\\u006fken\\/\\\"one\\\\\"}"));
   run("assert(tostring(value.envdAccessToken) == 'credential(token)' and v.redact([[token/\"one\\]]) == '[redacted]')");
   CHECK(lifts_text(TOKENS, "{\"envdAccessToken\":\"the-first-token\",\"envdAccessToken\":\"the-second-token\"}"));
-  run("assert(tostring(value.envdAccessToken) == 'credential(token)' and v.redact('the-second-token') == '[redacted]')");
+  run("assert(tostring(value.envdAccessToken) == 'credential(token)' and v.redact('the-second-token') == "
+      "'[redacted]')");
   collect();
 }
 
@@ -248,7 +267,8 @@ static void test_the_room_comes_back_when_it_is_needed(void) {
 
 /* Any bytes: nothing crashes, and no token is ever a string of Lua. */
 static void test_damaged_answers(void) {
-  static const char WHOLE[] = "[{\"envdAccessToken\":\"token-number-1\",\"n\":{\"a\":[1,2.5e3,true,\"\\u0041\"]}},{\"envdAccessToken\":\"token-number-2\"}]";
+  static const char WHOLE[] = "[{\"envdAccessToken\":\"token-number-1\",\"n\":{\"a\":[1,2.5e3,true,\"\\u0041\"]}},{"
+                              "\"envdAccessToken\":\"token-number-2\"}]";
   static const char BYTES[] = "{}[]\":,\\0x \n\xFF";
   unsigned state = 7;
   for (int i = 0; i < 20000; i++) {
@@ -270,11 +290,20 @@ static void test_damaged_answers(void) {
 }
 
 static void test_malformed_bindings_raise(void) {
-  static const char *const BAD[] = {
-      "5", "{}", "{header = 'a b'}", "{header = 5}", "{header = 'X', prefix = 'a\\nb'}", "{header = 'X', prefix = ('x'):rep(33)}",
-      "{header = 'X', origins = 'https://a'}", "{header = 'X', origins = {5}}", "{header = 'X', origins = {'http://a.b'}}",
-      "{header = 'X', origins = {'https://u@a'}}", "{header = 'X', suffixes = {'app'}}", "{header = 'X', suffixes = {'1.2.3.4'}}",
-      "{header = 'X', suffixes = {'E2B.app'}}", "{header = 'X', suffixes = {'a.b:443'}}"};
+  static const char *const BAD[] = {"5",
+                                    "{}",
+                                    "{header = 'a b'}",
+                                    "{header = 5}",
+                                    "{header = 'X', prefix = 'a\\nb'}",
+                                    "{header = 'X', prefix = ('x'):rep(33)}",
+                                    "{header = 'X', origins = 'https://a'}",
+                                    "{header = 'X', origins = {5}}",
+                                    "{header = 'X', origins = {'http://a.b'}}",
+                                    "{header = 'X', origins = {'https://u@a'}}",
+                                    "{header = 'X', suffixes = {'app'}}",
+                                    "{header = 'X', suffixes = {'1.2.3.4'}}",
+                                    "{header = 'X', suffixes = {'E2B.app'}}",
+                                    "{header = 'X', suffixes = {'a.b:443'}}"};
   for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
     char code[300];
     snprintf(code, sizeof code, "assert(not pcall(v.bind, 'key', %s))", BAD[i]);
@@ -308,7 +337,8 @@ int main(void) {
   lua_setglobal(L, "core");
   run("v, json = core.vault, core.json assert(v.open{}) assert(v.define('key', 'env:DML_SPEC_KEY'))"
       "key = v.bind('key', {header = 'X-API-KEY', origins = {'https://api.e2b.app'}, suffixes = {'e2b.app'}})"
-      "bearer = v.bind('key', {header = 'Authorization', prefix = 'Bearer ', origins = {'http://127.0.0.1:3000'}, is_unix = true})"
+      "bearer = v.bind('key', {header = 'Authorization', prefix = 'Bearer ', origins = {'http://127.0.0.1:3000'}, "
+      "is_unix = true})"
       "binding = {header = 'X-Access-Token', suffixes = {'e2b.app'}}");
   CHECK_RUN(test_a_header_goes_where_it_may);
   CHECK_RUN(test_what_is_not_loaded_fails);

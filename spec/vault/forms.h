@@ -35,14 +35,18 @@ static inline void put_hex(text *t, const unsigned char *s, size_t n, uint64_t *
 static inline void put_url(text *t, const unsigned char *s, size_t n, uint64_t *state) {
   for (size_t i = 0; i < n; i++) {
     char escape[4];
-    int is_plain = s[i] < 0x80 && strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~", s[i]) != NULL;
+    int is_plain =
+        s[i] < 0x80 && strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~", s[i]) != NULL;
     snprintf(escape, sizeof escape, roll(state, 2) ? "%%%02X" : "%%%02x", s[i]);
-    if (is_plain && roll(state, 8)) put(t, s + i, 1);
-    else put(t, escape, 3);
+    if (is_plain && roll(state, 8))
+      put(t, s + i, 1);
+    else
+      put(t, escape, 3);
   }
 }
 
-/* Quotes and backslashes always, other things at times; bytes from 0x80 on are two-byte characters and may become \u. */
+/* Quotes and backslashes always, other things at times; bytes from 0x80 on are two-byte characters and may become \u.
+ */
 static inline void put_json(text *t, const unsigned char *s, size_t n, uint64_t *state) {
   for (size_t i = 0; i < n; i++) {
     char escape[8];
@@ -50,9 +54,12 @@ static inline void put_json(text *t, const unsigned char *s, size_t n, uint64_t 
     int is_two = (s[i] & 0xE0) == 0xC0 && i + 1 < n;
     if (is_two) code = (unsigned)(s[i] & 0x1F) << 6 | (s[i + 1] & 0x3F);
     snprintf(escape, sizeof escape, roll(state, 2) ? "\\u%04x" : "\\u%04X", code);
-    if (!is_two && strchr("\"\\/", s[i]) && roll(state, 3)) put(t, "\\", 1), put(t, s + i, 1);
-    else if (s[i] == '"' || s[i] == '\\' || roll(state, 8) == 0) put(t, escape, 6), i += is_two;
-    else put(t, s + i, 1 + is_two), i += is_two;
+    if (!is_two && strchr("\"\\/", s[i]) && roll(state, 3))
+      put(t, "\\", 1), put(t, s + i, 1);
+    else if (s[i] == '"' || s[i] == '\\' || roll(state, 8) == 0)
+      put(t, escape, 6), i += is_two;
+    else
+      put(t, s + i, 1 + is_two), i += is_two;
   }
 }
 

@@ -48,9 +48,10 @@ static void write_file(const char *text, mode_t mode) {
 
 static void test_sources_are_taken_apart(void) {
   static const char *const GOOD[] = {"env:A_1", "file:/a b:c", "cred:x.y", "cmd:/bin/pass show key", "cmd:/x"};
-  static const char *const BAD[] = {"",        "env",      "env:",    "env:1A", "env:A-B",  "env:A=B",  "file:",    "file:a",  "file:./a",
-                                    "cred:",   "cred:a/b", "cred:..", "cred:.", "cmd:pass", "cmd: /x",  "cmd:",     "ENV:A",   "pipe:x",
-                                    "https:x", ":x",       "env :A",  " env:A", "file:/a\n", "cmd:/x\ty", "file:/\x7F"};
+  static const char *const BAD[] = {
+      "",        "env",      "env:",    "env:1A", "env:A-B",   "env:A=B",   "file:",     "file:a", "file:./a",
+      "cred:",   "cred:a/b", "cred:..", "cred:.", "cmd:pass",  "cmd: /x",   "cmd:",      "ENV:A",  "pipe:x",
+      "https:x", ":x",       "env :A",  " env:A", "file:/a\n", "cmd:/x\ty", "file:/\x7F"};
   const char *why;
   for (size_t i = 0; i < sizeof GOOD / sizeof *GOOD; i++) {
     dml_source source;
@@ -91,19 +92,23 @@ static void test_a_variable_is_read_at_once_and_wiped_when_it_may_be(void) {
   CHECK(is_loaded_with("wiped", "secret-of-the-environment") && getenv("DML_SPEC_KEY") == NULL);
   for (size_t i = 13; i < sizeof entry; i++) CHECK(entry[i] == '\0');
   bool is_changed = true;
-  CHECK(read_again("wiped", &is_changed) == DML_OK && !is_changed && is_loaded_with("wiped", "secret-of-the-environment"));
-  CHECK(define("absent", "env:DML_SPEC_NOT_THERE") == DML_OK && read_again("absent", NULL) == DML_AUTHENTICATION_FAILED);
+  CHECK(read_again("wiped", &is_changed) == DML_OK && !is_changed &&
+        is_loaded_with("wiped", "secret-of-the-environment"));
+  CHECK(define("absent", "env:DML_SPEC_NOT_THERE") == DML_OK &&
+        read_again("absent", NULL) == DML_AUTHENTICATION_FAILED);
   CHECK(strcmp(cause_of("absent"), "The environment variable DML_SPEC_NOT_THERE is not set.") == 0);
   char shorter[] = "DML_SPEC_SHORT=1234567";
   putenv(shorter);
-  CHECK(dml_vault_define(&vault, "short", "env:DML_SPEC_SHORT", 18, true, &why) == DML_OK && getenv("DML_SPEC_SHORT") == NULL);
+  CHECK(dml_vault_define(&vault, "short", "env:DML_SPEC_SHORT", 18, true, &why) == DML_OK &&
+        getenv("DML_SPEC_SHORT") == NULL);
   CHECK(shorter[15] == '\0' && strcmp(cause_of("short"), "The secret is shorter than 8 bytes.") == 0);
 }
 
 static void test_a_file_is_private_and_regular(void) {
   char source[300], link_path[160];
   snprintf(source, sizeof source, "file:%s", path);
-  CHECK(define("file", source) == DML_OK && read_again("file", NULL) == DML_AUTHENTICATION_FAILED && strstr(cause_of("file"), path));
+  CHECK(define("file", source) == DML_OK && read_again("file", NULL) == DML_AUTHENTICATION_FAILED &&
+        strstr(cause_of("file"), path));
   static const mode_t OPEN[] = {0640, 0604, 0620, 0602, 0666, 0660};
   for (size_t i = 0; i < sizeof OPEN / sizeof *OPEN; i++) {
     write_file("secret-in-a-file\n", OPEN[i]);
@@ -160,7 +165,8 @@ static void test_a_credential_of_systemd(void) {
   CHECK(read_again("cred", NULL) == DML_AUTHENTICATION_FAILED);
   snprintf(named, sizeof named, "%s/key", folder);
   write_file("secret-of-the-service", 0440); /* as with systemd's ACL */
-  CHECK(rename(path, named) == 0 && read_again("cred", NULL) == DML_OK && is_loaded_with("cred", "secret-of-the-service"));
+  CHECK(rename(path, named) == 0 && read_again("cred", NULL) == DML_OK &&
+        is_loaded_with("cred", "secret-of-the-service"));
   CHECK(chmod(named, 0444) == 0 && read_again("cred", NULL) == DML_AUTHENTICATION_FAILED);
   unlink(named);
   unsetenv("CREDENTIALS_DIRECTORY");
@@ -173,7 +179,8 @@ static void test_defining_again(void) {
   CHECK(define("one", "env:DML_SPEC_ONE") == DML_OK && is_loaded_with("one", "the-first-secret"));
   unsetenv("DML_SPEC_ONE");
   CHECK(define("one", "env:DML_SPEC_ONE") == DML_OK && is_loaded_with("one", "the-first-secret"));
-  CHECK(define("one", "env:DML_SPEC_TWO") == DML_OK && is_loaded_with("one", "the-second-secret") && vault.secrets.count == 1);
+  CHECK(define("one", "env:DML_SPEC_TWO") == DML_OK && is_loaded_with("one", "the-second-secret") &&
+        vault.secrets.count == 1);
   CHECK(define("one", "nonsense") == DML_INVALID_ARGUMENT && is_loaded_with("one", "the-second-secret"));
   CHECK(define("", "env:A") == DML_INVALID_ARGUMENT && define("a b", "env:A") == DML_INVALID_ARGUMENT);
   for (size_t i = 1; i < DML_VAULT_CREDENTIALS_MAX; i++) {
@@ -205,7 +212,8 @@ static void test_loaded_secrets_go_through_a_pipe(void) {
   CHECK(pipe(fds) == 0 && dml_vault_hand_over(&vault, fds[1], NAMES, 4, 1000) == DML_OK);
   dml_vault_deinit(&vault);
   CHECK(dml_vault_init(&vault) == DML_OK && dml_vault_take_over(&vault, fds[0], 4, 1000, &first) == DML_OK);
-  CHECK(first == 0 && vault.count == 2 && is_loaded_with("one", "the-first-secret") && is_loaded_with("two", "the-second-secret"));
+  CHECK(first == 0 && vault.count == 2 && is_loaded_with("one", "the-first-secret") &&
+        is_loaded_with("two", "the-second-secret"));
   bool is_changed = true;
   CHECK(read_again("one", &is_changed) == DML_OK && !is_changed);
   CHECK(dml_vault_take_over(&vault, fds[0], 4, 10, &first) == DML_STOPPED); /* nobody writes */
@@ -215,25 +223,30 @@ static void test_loaded_secrets_go_through_a_pipe(void) {
 }
 
 static void test_what_hand_over_did_not_write_is_refused(void) {
-  static const char *const BAD[] = {"DMLV\2\1", "XXXXXX", "DMLV\1\1\0\1\1", "DMLV\1\1\3a/b\1\1", "DMLV\1\1\3abc\xFF\xFF",
-                                    "DMLV\1\1\3abc\1"};
+  static const char *const BAD[] = {
+      "DMLV\2\1", "XXXXXX", "DMLV\1\1\0\1\1", "DMLV\1\1\3a/b\1\1", "DMLV\1\1\3abc\xFF\xFF", "DMLV\1\1\3abc\1"};
   static const size_t LENS[] = {6, 6, 9, 11, 11, 10};
   size_t first;
   for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
     int fds[2];
     CHECK(pipe(fds) == 0 && write(fds[1], BAD[i], LENS[i]) == (ssize_t)LENS[i]);
     close(fds[1]);
-    CHECK(dml_vault_take_over(&vault, fds[0], 4, 100, &first) != DML_OK && vault.count == 0 && vault.secrets.count == 0);
+    CHECK(dml_vault_take_over(&vault, fds[0], 4, 100, &first) != DML_OK && vault.count == 0 &&
+          vault.secrets.count == 0);
     close(fds[0]);
   }
   int fds[2];
-  static const char TWICE[] = "DMLV\1\2\1a\0\x8" "12345678" "\1a\0\x8" "12345678";
+  static const char TWICE[] = "DMLV\1\2\1a\0\x8"
+                              "12345678"
+                              "\1a\0\x8"
+                              "12345678";
   CHECK(pipe(fds) == 0 && write(fds[1], TWICE, sizeof TWICE - 1) == sizeof TWICE - 1);
   CHECK(dml_vault_take_over(&vault, fds[0], 1, 100, &first) == DML_QUOTA_EXCEEDED);
   close(fds[0]);
   close(fds[1]);
   CHECK(pipe(fds) == 0 && write(fds[1], TWICE, sizeof TWICE - 1) == sizeof TWICE - 1);
-  CHECK(dml_vault_take_over(&vault, fds[0], 2, 100, &first) == DML_INVALID_RESPONSE && vault.count == 0 && vault.secrets.count == 0);
+  CHECK(dml_vault_take_over(&vault, fds[0], 2, 100, &first) == DML_INVALID_RESPONSE && vault.count == 0 &&
+        vault.secrets.count == 0);
   close(fds[0]);
   close(fds[1]);
 }
@@ -335,8 +348,10 @@ static bool is_below(const char *url, const char *domain) {
 }
 
 static void test_what_is_safe_and_below(void) {
-  CHECK(is_safe("https://x.y") && is_safe("http://127.0.0.1") && is_safe("http://[::1]:9") && is_safe("http://localhost:1"));
-  CHECK(!is_safe("http://127.0.0.2") && !is_safe("http://localhost.x") && !is_safe("http://x.y") && !is_safe("http://127.1"));
+  CHECK(is_safe("https://x.y") && is_safe("http://127.0.0.1") && is_safe("http://[::1]:9") &&
+        is_safe("http://localhost:1"));
+  CHECK(!is_safe("http://127.0.0.2") && !is_safe("http://localhost.x") && !is_safe("http://x.y") &&
+        !is_safe("http://127.1"));
   CHECK(is_below("https://49983-abc.e2b.app/files", "e2b.app") && is_below("https://a.b.e2b.app:443", "e2b.app"));
   CHECK(!is_below("https://e2b.app", "e2b.app") && !is_below("https://xe2b.app", "e2b.app"));
   CHECK(!is_below("https://a.e2b.app.evil.x", "e2b.app") && !is_below("http://a.e2b.app", "e2b.app"));
@@ -346,11 +361,11 @@ static void test_what_is_safe_and_below(void) {
   CHECK(!dml_origin_is_domain("1.2.3.4", 7) && !dml_origin_is_domain("a.b/", 4) && !dml_origin_is_domain("", 0));
 }
 
-#define WITH_VAULT(test)                    \
-  do {                                      \
-    CHECK(dml_vault_init(&vault) == DML_OK); \
-    CHECK_RUN(test);                        \
-    dml_vault_deinit(&vault);               \
+#define WITH_VAULT(test)                                                                                               \
+  do {                                                                                                                 \
+    CHECK(dml_vault_init(&vault) == DML_OK);                                                                           \
+    CHECK_RUN(test);                                                                                                   \
+    dml_vault_deinit(&vault);                                                                                          \
   } while (0)
 
 int main(void) {

@@ -15,7 +15,9 @@ static void add(const char *secret) {
   CHECK(dml_secrets_add(&set, (const unsigned char *)secret, strlen(secret), &id) == DML_OK);
 }
 
-static bool is_equal(const dml_buffer *out, const text *t) { return out->len == t->len && memcmp(out->data, t->bytes, t->len) == 0; }
+static bool is_equal(const dml_buffer *out, const text *t) {
+  return out->len == t->len && memcmp(out->data, t->bytes, t->len) == 0;
+}
 
 static void show(const char *what, const char *bytes, size_t len) { printf("%s: %.*s\n", what, (int)len, bytes); }
 
@@ -25,7 +27,8 @@ static bool gives_whole(const text *in, const text *want) {
   bool is_changed;
   dml_buffer_init(&out, 1 << 20);
   bool done = dml_redact(&set, in->bytes, in->len, false, &out, &is_changed) == DML_OK;
-  done = done && (is_changed ? is_equal(&out, want) : in->len == want->len && memcmp(in->bytes, want->bytes, in->len) == 0);
+  done = done &&
+         (is_changed ? is_equal(&out, want) : in->len == want->len && memcmp(in->bytes, want->bytes, in->len) == 0);
   if (!done) show("in", in->bytes, in->len), show("want", want->bytes, want->len), show("got", out.data, out.len);
   dml_buffer_deinit(&out);
   return done;
@@ -70,7 +73,8 @@ static void test_each_place_of_a_text(void) {
   add("sk-0123456789");
   put_text(&input, "sk-0123456789,sk-0123456789sk-0123456789 sk-012345678 k-0123456789 sk-0123456789");
   put_text(&expected, "[redacted],[redacted][redacted] sk-012345678 k-0123456789 [redacted]");
-  CHECK(gives_whole(&input, &expected) && gives_in_pieces(&input, &expected, 1) && gives_in_pieces(&input, &expected, 9));
+  CHECK(gives_whole(&input, &expected) && gives_in_pieces(&input, &expected, 1) &&
+        gives_in_pieces(&input, &expected, 9));
   dml_secrets_deinit(&set);
 }
 
@@ -82,7 +86,8 @@ static void test_the_longest_counts_and_overlaps_are_one(void) {
   add("cdefghijk");
   put_text(&input, "abcdefghijklmnop.abcdefghi.abcdefghij.abcdefghijk");
   put_text(&expected, "[redacted].[redacted]i.[redacted].[redacted]");
-  CHECK(gives_whole(&input, &expected) && gives_in_pieces(&input, &expected, 1) && gives_in_pieces(&input, &expected, 5));
+  CHECK(gives_whole(&input, &expected) && gives_in_pieces(&input, &expected, 1) &&
+        gives_in_pieces(&input, &expected, 5));
   dml_secrets_deinit(&set);
 }
 
@@ -126,7 +131,8 @@ static void put_masked(const unsigned char *secret, size_t len) {
   default:
     put_base64(&input, secret, len, roll(&state, 7), roll(&state, 7), &state, &start, &end);
     size_t before = start, all = input.len;
-    while (before > 0 && strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_", input.bytes[before - 1]))
+    while (before > 0 &&
+           strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_", input.bytes[before - 1]))
       before--;
     put(&expected, input.bytes + before, start - before);
     put_text(&expected, DML_REDACT_MARK);
@@ -149,7 +155,8 @@ static void all_forms(size_t count, size_t longest, uint64_t seed) {
   for (size_t i = 0; i < count; i++) {
     dml_secret_id id;
     lens[i] = make_secret(secrets[i], longest);
-    if (i % 3 == 1 && is_ascii(secrets[i], 8) && is_ascii(secrets[i - 1], 7)) memcpy(secrets[i], secrets[i - 1], 7); /* as keys do */
+    if (i % 3 == 1 && is_ascii(secrets[i], 8) && is_ascii(secrets[i - 1], 7))
+      memcpy(secrets[i], secrets[i - 1], 7); /* as keys do */
     CHECK(dml_secrets_add(&set, secrets[i], lens[i], &id) == DML_OK);
   }
   put_filler();
@@ -178,6 +185,27 @@ static void test_forms_in_forms_of_base64(void) {
   put_text(&expected, "[redacted]= [redacted]= x[redacted]");
   CHECK(gives_whole(&input, &expected) && gives_in_pieces(&input, &expected, 2));
   dml_secrets_deinit(&set);
+}
+
+/* Only the characters that the secret alone decides, and whole quartets of them. */
+static void test_base64_without_its_borders(void) {
+  for (uint64_t seed = 1; seed <= ROUNDS && !check_case_failed; seed++) {
+    unsigned char secret[64];
+    dml_secret_id id;
+    size_t start, end;
+    fresh(seed * 1009);
+    size_t len = make_secret(secret, sizeof secret), before = seed % 3;
+    CHECK(dml_secrets_add(&set, secret, len, &id) == DML_OK);
+    put_base64(&input, secret, len, before, 0, &state, &start, &end);
+    size_t whole = (before + len) / 3 * 4, first = before == 0 ? 0 : before + 1;
+    memmove(input.bytes + 1, input.bytes + first, whole - first);
+    input.bytes[0] = '|';
+    input.len = 1 + whole - first;
+    put_text(&input, "|after");
+    put_text(&expected, "|[redacted]|after");
+    CHECK(gives_whole(&input, &expected) && gives_in_pieces(&input, &expected, 1 + roll(&state, 9)));
+    dml_secrets_deinit(&set);
+  }
 }
 
 static void test_a_plus_may_be_a_space(void) {
@@ -226,8 +254,9 @@ static void test_overlaps_as_a_naive_search_finds_them(void) {
 /* ---- anything at all, and cuts ---- */
 
 static void test_pieces_never_matter(void) {
-  static const char PARTS[][12] = {"%", "\\", "\\u", "%4", "%41", "\\\"", "\\/", "00e9", "\xC3\xA9", "a%b\\c/d+", "YSVi", "+", " ", "_",
-                                   "61256", "f5c632", "\\ud83d", "\\ude00", "a%b", "\\c/d", "\xF0\x9F\x98\x80"};
+  static const char PARTS[][12] = {"%",     "\\",       "\\u",       "%4",      "%41", "\\\"",  "\\/",
+                                   "00e9",  "\xC3\xA9", "a%b\\c/d+", "YSVi",    "+",   " ",     "_",
+                                   "61256", "f5c632",   "\\ud83d",   "\\ude00", "a%b", "\\c/d", "\xF0\x9F\x98\x80"};
   for (uint64_t seed = 1; seed <= ROUNDS && !check_case_failed; seed++) {
     fresh(seed * 131);
     add("a%b\\c/d+e\xC3\xA9 f");
@@ -281,7 +310,8 @@ static void test_a_secret_that_is_gone_is_no_longer_masked(void) {
   fresh(10);
   CHECK(dml_secrets_add(&set, (const unsigned char *)"first-secret", 12, &one) == DML_OK);
   CHECK(dml_secrets_add(&set, (const unsigned char *)"second-secret", 13, &two) == DML_OK);
-  CHECK(dml_secrets_add(&set, (const unsigned char *)"first-secret", 12, &again) == DML_OK && again == one && set.count == 2);
+  CHECK(dml_secrets_add(&set, (const unsigned char *)"first-secret", 12, &again) == DML_OK && again == one &&
+        set.count == 2);
   put_text(&input, "first-secret second-secret");
   put_text(&expected, "[redacted] [redacted]");
   CHECK(gives_whole(&input, &expected));
@@ -305,7 +335,8 @@ static void test_what_is_no_secret(void) {
   CHECK(dml_secrets_add(&set, bytes, sizeof bytes, &id) == DML_INVALID_ARGUMENT);
   CHECK(dml_secrets_add(&set, (const unsigned char *)"abcd\nefgh", 9, &id) == DML_INVALID_ARGUMENT);
   CHECK(dml_secrets_add(&set, (const unsigned char *)"abcd\0efgh", 9, &id) == DML_INVALID_ARGUMENT);
-  CHECK(dml_secrets_add(&set, bytes, sizeof bytes - 1, &id) == DML_OK && dml_secrets_add(&set, bytes, 8, &id) == DML_OK);
+  CHECK(dml_secrets_add(&set, bytes, sizeof bytes - 1, &id) == DML_OK &&
+        dml_secrets_add(&set, bytes, 8, &id) == DML_OK);
   dml_secrets_deinit(&set);
 }
 
@@ -341,6 +372,7 @@ int main(void) {
   CHECK_RUN(test_the_longest_counts_and_overlaps_are_one);
   CHECK_RUN(test_every_form_is_masked_and_nothing_else);
   CHECK_RUN(test_forms_in_forms_of_base64);
+  CHECK_RUN(test_base64_without_its_borders);
   CHECK_RUN(test_a_plus_may_be_a_space);
   CHECK_RUN(test_overlaps_as_a_naive_search_finds_them);
   CHECK_RUN(test_pieces_never_matter);

@@ -120,9 +120,10 @@ static int l_open(lua_State *L) {
     return 1;
   }
   dml_push_error(L, DML_INTERNAL);
-  lua_pushstring(L, face ? "The memory of the vault cannot be locked, and vault.require_lock asks for it; raise the limit of "
-                           "locked memory (`ulimit -l`, LimitMEMLOCK=)."
-                         : "There is no memory for the vault.");
+  lua_pushstring(
+      L, face ? "The memory of the vault cannot be locked, and vault.require_lock asks for it; raise the limit of "
+                "locked memory (`ulimit -l`, LimitMEMLOCK=)."
+              : "There is no memory for the vault.");
   lua_setfield(L, -2, "detail");
   return 2;
 }
@@ -262,15 +263,19 @@ static void push_redacted(lua_State *L, dml_vault_face *face, int index, bool is
   dml_buffer_reset(&face->out, OUT_KEEP_BYTES);
   if (dml_redact(&face->vault.secrets, text, len, is_cut, &face->out, &is_changed) != DML_OK)
     luaL_error(L, "no memory to redact a text");
-  if (is_changed) push_out(L, &face->out);
-  else lua_pushvalue(L, index);
+  if (is_changed)
+    push_out(L, &face->out);
+  else
+    lua_pushvalue(L, index);
 }
 
 void dml_push_redacted(lua_State *L, int index) {
   dml_vault_face *face = dml_vault_face_of(L);
   index = lua_absindex(L, index);
-  if (is_idle(face)) lua_pushvalue(L, index);
-  else push_redacted(L, face, index, false);
+  if (is_idle(face))
+    lua_pushvalue(L, index);
+  else
+    push_redacted(L, face, index, false);
 }
 
 /* vault.redact(text, is_cut?) -> text */
@@ -281,6 +286,12 @@ static int l_redact(lua_State *L) {
   lua_settop(L, 1);
   if (is_idle(face)) return 1;
   push_redacted(L, face, 1, is_cut);
+  return 1;
+}
+
+/* vault.is_live() -> whether there is anything to mask */
+static int l_is_live(lua_State *L) {
+  lua_pushboolean(L, !is_idle(dml_vault_face_of(L)));
   return 1;
 }
 
@@ -298,8 +309,8 @@ static int l_redact_part(lua_State *L) {
     return 2;
   }
   dml_buffer_reset(&face->out, OUT_KEEP_BYTES);
-  if (dml_redact_part(&face->vault.secrets, text, len, (size_t)first - 1, (size_t)last, lua_toboolean(L, 4), &face->out, &end) !=
-      DML_OK)
+  if (dml_redact_part(&face->vault.secrets, text, len, (size_t)first - 1, (size_t)last, lua_toboolean(L, 4), &face->out,
+                      &end) != DML_OK)
     return luaL_error(L, "no memory to redact a text");
   push_out(L, &face->out);
   lua_pushinteger(L, (lua_Integer)end);
@@ -345,9 +356,12 @@ static void push_redacted_table(lua_State *L, dml_vault_face *face, int index, i
 static void push_redacted_value(lua_State *L, dml_vault_face *face, int index, int depth) {
   index = lua_absindex(L, index);
   int type = lua_type(L, index);
-  if (type == LUA_TSTRING) push_redacted(L, face, index, false);
-  else if (type == LUA_TTABLE) push_redacted_table(L, face, index, depth + 1);
-  else lua_pushvalue(L, index);
+  if (type == LUA_TSTRING)
+    push_redacted(L, face, index, false);
+  else if (type == LUA_TTABLE)
+    push_redacted_table(L, face, index, depth + 1);
+  else
+    lua_pushvalue(L, index);
 }
 
 /* vault.redact_all(value) -> value */
@@ -427,6 +441,7 @@ static const luaL_Reg FUNCTIONS[] = {{"open", l_open},
                                      {"reload", l_reload},
                                      {"bind", dml_credential_bind},
                                      {"allows", dml_credential_allows},
+                                     {"is_live", l_is_live},
                                      {"redact", l_redact},
                                      {"redact_part", l_redact_part},
                                      {"redact_all", l_redact_all},

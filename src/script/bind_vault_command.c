@@ -1,7 +1,8 @@
 /* bind_vault_command.c - the first line that a helper program prints, as a credential.
  *
- * No shell; standard input and error are /dev/null, the environment is ours. Tasks that want the same credential meanwhile
- * wait for the same run: a helper may ask a person. Its output lies in guarded memory until the vault has it. */
+ * No shell; standard input and error are /dev/null, the environment is ours. Tasks that want the same credential
+ * meanwhile wait for the same run: a helper may ask a person. Its output lies in guarded memory until the vault has it.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <lauxlib.h>
@@ -24,12 +25,14 @@ typedef struct waiter {
   dml_wait *wait;
   dml_credential *credential;
   bool wants_change, is_changed, is_read;
+  struct waiter **list; /* that it is in */
   struct waiter *next;
 } waiter;
 
 struct dml_command {
   dml_vault_face *face;
   dml_credential *credential;
+  unsigned definition; /* of the credential, when it began */
   dml_process *process;
   uv_poll_t *poll;
   uv_timer_t *timer;
@@ -70,24 +73,34 @@ static int push_result(lua_State *co, void *ud) {
   return 1;
 }
 
-/* Whoever waits goes on; each may do anything, so the command is gone before. */
+/* A credential that has another source by now is not this program's any more. */
+static bool store(dml_command *command, const char *cause, bool *is_changed) {
+  dml_credential *credential = command->credential;
+  if (credential->definition != command->definition) return false;
+  if (cause) {
+    dml_vault_fail(credential, cause);
+    return false;
+  }
+  size_t len = dml_source_trim(command->line, command->len);
+  return dml_vault_store(&command->face->vault, credential, command->line, len, is_changed) == DML_OK;
+}
+
+/* Whoever waits goes on, and may do anything, such as cancel another that waits: so the command is gone before, and who
+ * is still to be woken stays in a list. */
 static void finish(dml_command *command, const char *cause) {
-  bool is_changed = false, is_read = false;
-  if (cause) dml_vault_fail(command->credential, cause);
-  else
-    is_read = dml_vault_store(&command->face->vault, command->credential, command->line,
-                              dml_source_trim(command->line, command->len), &is_changed) == DML_OK;
-  waiter *first = command->waiters;
+  bool is_changed = false, is_read = store(command, cause, &is_changed);
+  waiter *list = command->waiters;
   free_command(command);
-  for (waiter *w = first; w; w = w->next) {
+  for (waiter *w = list; w; w = w->next) {
     w->command = NULL;
+    w->list = &list;
     w->is_changed = is_changed;
     w->is_read = is_read;
   }
-  while (first) {
-    waiter *next = first->next;
-    if (first->wait) dml_wait_wake(first->wait, push_result, first);
-    first = next;
+  while (list) {
+    waiter *first = list;
+    list = first->next;
+    dml_wait_wake(first->wait, push_result, first);
   }
 }
 
@@ -113,18 +126,24 @@ static void drain(dml_command *command) {
 
 static void on_output(uv_poll_t *poll, int status, int events) {
   (void)events;
-  if (status < 0) uv_poll_stop(poll);
-  else drain(poll->data);
+  if (status < 0)
+    uv_poll_stop(poll);
+  else
+    drain(poll->data);
 }
 
 static void on_exit_of(dml_process *process, int code, int signal_number, void *ud) {
   (void)process;
   dml_command *command = ud;
   drain(command);
-  if (signal_number) finish(command, "The program was ended by a signal.");
-  else if (code != 0) finish(command, "The program ended with a failure.");
-  else if (command->len == 0) finish(command, "The program printed nothing.");
-  else finish(command, NULL);
+  if (signal_number)
+    finish(command, "The program was ended by a signal.");
+  else if (code != 0)
+    finish(command, "The program ended with a failure.");
+  else if (command->len == 0)
+    finish(command, "The program printed nothing.");
+  else
+    finish(command, NULL);
 }
 
 static void kill_group(dml_command *command) {
@@ -138,14 +157,11 @@ static void on_timeout(uv_timer_t *timer) {
 }
 
 static void drop_waiter(void *ud) {
-  waiter *gone = ud;
+  waiter *gone = ud, **at = gone->list;
   dml_command *command = gone->command;
-  gone->wait = NULL;
-  if (!command) return;
-  waiter **at = &command->waiters;
-  while (*at != gone) at = &(*at)->next;
-  *at = gone->next;
-  if (command->waiters) return;
+  while (*at && *at != gone) at = &(*at)->next;
+  if (*at) *at = gone->next;
+  if (!command || command->waiters) return;
   kill_group(command);
   free_command(command);
 }
@@ -178,7 +194,11 @@ static dml_command *start(lua_State *L, dml_vault_face *face, dml_credential *cr
   dml_command *command = calloc(1, sizeof *command);
   if (!command) return NULL;
   dml_loop *loop = dml_script_loop(dml_script_of(L));
-  *command = (dml_command){.face = face, .credential = credential, .fd = -1, .line = sodium_malloc(LINE_MAX_BYTES)};
+  *command = (dml_command){.face = face,
+                           .credential = credential,
+                           .definition = credential->definition,
+                           .fd = -1,
+                           .line = sodium_malloc(LINE_MAX_BYTES)};
   bool is_ready = command->line && pipe2(fds, O_CLOEXEC) == 0;
   command->fd = fds[0];
   is_ready = is_ready && fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0 && watch(dml_loop_uv(loop), command);
@@ -204,6 +224,7 @@ int dml_command_wait(lua_State *L, dml_vault_face *face, dml_credential *credent
     return dml_push_unreadable(L, credential);
   }
   w->command = command;
+  w->list = &command->waiters;
   w->next = command->waiters;
   command->waiters = w;
   return dml_wait_yield(L);

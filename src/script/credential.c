@@ -42,9 +42,12 @@ static void get_text(lua_State *L, int index, const char *name, const char *othe
   size_t len = strlen(otherwise);
   const char *text = otherwise;
   int type = lua_getfield(L, index, name);
-  if (type == LUA_TSTRING) text = lua_tolstring(L, -1, &len);
-  else if (type != LUA_TNIL) luaL_error(L, "%s of a binding must be a string", name);
-  if (len >= size || !dml_header_is_value((dml_span){text, len})) luaL_error(L, "%s of a binding cannot stand in a header", name);
+  if (type == LUA_TSTRING)
+    text = lua_tolstring(L, -1, &len);
+  else if (type != LUA_TNIL)
+    luaL_error(L, "%s of a binding must be a string", name);
+  if (len >= size || !dml_header_is_value((dml_span){text, len}))
+    luaL_error(L, "%s of a binding cannot stand in a header", name);
   memcpy(out, text, len + 1);
   lua_pop(L, 1);
 }
@@ -81,12 +84,14 @@ static binding *push_binding(lua_State *L, int index) {
   memset(b, 0, sizeof *b);
   get_text(L, index, "header", "", b->header, sizeof b->header);
   get_text(L, index, "prefix", "", b->prefix, sizeof b->prefix);
-  if (!dml_header_is_token((dml_span){b->header, strlen(b->header)})) luaL_error(L, "header of a binding is no header's name");
+  if (!dml_header_is_token((dml_span){b->header, strlen(b->header)}))
+    luaL_error(L, "header of a binding is no header's name");
   b->origin_count = origins;
   b->domain_count = domains;
   for (size_t i = 0; i < origins; i++) {
     const char *text = text_at(L, lists, i, &len);
-    if (!dml_origin_of_url(text, len, &b->places[i])) luaL_error(L, "origins of a binding must be origins of http or https");
+    if (!dml_origin_of_url(text, len, &b->places[i]))
+      luaL_error(L, "origins of a binding must be origins of http or https");
     if (!dml_origin_is_safe(&b->places[i])) luaL_error(L, "http origins of a binding must be of this machine");
   }
   for (size_t i = 0; i < domains; i++) {
@@ -242,8 +247,10 @@ static size_t take_token(void *ud, size_t pointer, const unsigned char *bytes, s
   (void)pointer;
   lift *l = ud;
   char digits[16];
-  if (dml_secret_fault(bytes, len)) *status = DML_INVALID_RESPONSE;
-  else *status = dml_secrets_add(&l->face->vault.secrets, bytes, len, &l->tokens[l->count]);
+  if (dml_secret_fault(bytes, len))
+    *status = DML_INVALID_RESPONSE;
+  else
+    *status = dml_secrets_add(&l->face->vault.secrets, bytes, len, &l->tokens[l->count]);
   if (*status != DML_OK) return 0;
   size_t size = (size_t)snprintf(digits, sizeof digits, "%zu", l->count++);
   if (size > room) return 0;
@@ -281,7 +288,8 @@ static lift *push_lift(lua_State *L, int index, dml_vault_face *face) {
     size_t len = 0;
     const char *text = lua_type(L, -2) == LUA_TSTRING ? lua_tolstring(L, -2, &len) : "";
     if (l->pointer_count >= DML_LIFT_POINTERS_MAX) luaL_error(L, "too many tokens");
-    if (!dml_lift_parse(&l->pointers[l->pointer_count], text, len)) luaL_error(L, "tokens must have JSON pointers as keys");
+    if (!dml_lift_parse(&l->pointers[l->pointer_count], text, len))
+      luaL_error(L, "tokens must have JSON pointers as keys");
     push_binding(L, -1);
     lua_rawseti(L, -4, (lua_Integer)++l->pointer_count);
   }
@@ -307,8 +315,8 @@ static bool is_covered(lua_State *L, const dml_lift_pointer *p, size_t depth, in
   return dml_lift_covers(p, depth, index);
 }
 
-/* Follows a pointer down the table on top, and puts handles where marks are. False when something else than a mark or null
- * is at its end: then nobody may see the value. [-0, +0] */
+/* Follows a pointer down the table on top, and puts handles where marks are. False when something else than a mark or
+ * null is at its end: then nobody may see the value. [-0, +0] */
 static bool fill(lua_State *L, lift *l, size_t pointer, size_t depth, int bindings) {
   const dml_lift_pointer *p = &l->pointers[pointer];
   int table = lua_gettop(L), key = table + 1, item = table + 2;

@@ -21,8 +21,8 @@ typedef struct dml_command dml_command;
 typedef struct dml_vault_face {
   dml_vault vault;
   size_t refs;
-  dml_buffer out;      /* where texts are redacted */
-  dml_buffer log_out;  /* and records of the log */
+  dml_buffer out;                                   /* where texts are redacted */
+  dml_buffer log_out;                               /* and records of the log */
   dml_command *commands[DML_VAULT_CREDENTIALS_MAX]; /* that run now, by the place of their credential */
 } dml_vault_face;
 
@@ -37,8 +37,8 @@ void dml_push_redacted(lua_State *L, int index);
 
 /* nil and the error of a credential that cannot be read. [-0, +2] */
 int dml_push_unreadable(lua_State *L, const dml_credential *credential);
-/* Runs the program of a cmd credential, or joins the one that runs: `return dml_command_wait(...)`. The results are true,
- * with `wants_change` whether the secret is another now; or those of dml_push_unreadable. */
+/* Runs the program of a cmd credential, or joins the one that runs: `return dml_command_wait(...)`. The results are
+ * true, with `wants_change` whether the secret is another now; or those of dml_push_unreadable. */
 int dml_command_wait(lua_State *L, dml_vault_face *face, dml_credential *credential, bool wants_change);
 
 /* credential.c: the handles' part of core.vault, as Lua functions: bind(name, binding) and allows(credential, url). */

@@ -1,10 +1,10 @@
 /* arena.h - the one piece of memory that holds secrets.
  *
- * libsodium's guarded pages: a guard page on each side, left out of core dumps, and locked where the system lets us. That is
- * asked for once more and noted: sodium_malloc itself says nothing when RLIMIT_MEMLOCK is too small. Outside of enter and
- * leave there is no access; between them only to what is in use, since a protection costs by the page. Blocks lie one after
- * the other; freeing one moves the later ones down, so there are no gaps, and an offset is only good until the next
- * change. */
+ * libsodium's guarded pages: a guard page on each side, left out of core dumps, and locked where the system lets us.
+ * That is asked for once more and noted: sodium_malloc itself says nothing when RLIMIT_MEMLOCK is too small. Outside of
+ * enter and leave there is no access; between them only to what is in use, since a protection costs by the page. Blocks
+ * lie one after the other; freeing one moves the later ones down, so there are no gaps, and an offset is only good
+ * until the next change. */
 #ifndef DML_VAULT_ARENA_H
 #define DML_VAULT_ARENA_H
 
@@ -26,8 +26,8 @@ typedef struct dml_arena {
   unsigned char *memory;
   size_t size, used;
   bool is_locked;
-  unsigned entered, read;    /* how deep */
-  size_t open;               /* bytes of it that can be touched now */
+  unsigned entered, read; /* how deep */
+  size_t open;            /* bytes of it that can be touched now */
   unsigned char *scratch;
   bool is_scratch_open;
 } dml_arena;

@@ -1,7 +1,7 @@
 /* hand.c - loaded secrets from one process of ours to the next, through a pipe: see vault.h.
  *
- * "DMLV", a version, the number of credentials; each: length of the name, name, two bytes of length (the high one first),
- * secret. */
+ * "DMLV", a version, the number of credentials; each: length of the name, name, two bytes of length (the high one
+ * first), secret. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>

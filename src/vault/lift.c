@@ -1,6 +1,7 @@
 /* lift.c - see lift.h.
  *
- * Goes down only where a pointer leads, so its depth is a pointer's; everything else is skipped by counting brackets. */
+ * Goes down only where a pointer leads, so its depth is a pointer's; everything else is skipped by counting brackets.
+ */
 #include "vault/lift.h"
 
 #include <stdint.h>

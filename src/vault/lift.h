@@ -27,10 +27,11 @@ bool dml_lift_parse(dml_lift_pointer *pointer, const char *text, size_t len);
 /* Whether the segment covers a member of this name. */
 bool dml_lift_covers(const dml_lift_pointer *pointer, size_t depth, const char *name);
 
-/* Called with a decoded string (UTF-8, in memory that the caller wipes after the call) and the number of its pointer. The
- * mark that it writes, at most `room` bytes without '"' or '\', takes the string's place; 0 gives up with *status. */
-typedef size_t (*dml_lift_take)(void *ud, size_t pointer, const unsigned char *bytes, size_t len, char *mark, size_t room,
-                                dml_status *status);
+/* Called with a decoded string (UTF-8, in memory that the caller wipes after the call) and the number of its pointer.
+ * The mark that it writes, at most `room` bytes without '"' or '\', takes the string's place; 0 gives up with *status.
+ */
+typedef size_t (*dml_lift_take)(void *ud, size_t pointer, const unsigned char *bytes, size_t len, char *mark,
+                                size_t room, dml_status *status);
 
 /* Goes over the text, which is changed. `scratch` is where strings are decoded. Errors: what `take` says,
  * DML_INVALID_RESPONSE (no JSON, a string at a pointer that is longer than the scratch). */

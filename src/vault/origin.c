@@ -79,7 +79,8 @@ bool dml_origin_is_safe(const dml_origin *origin) {
 }
 
 bool dml_origin_is_domain(const char *text, size_t len) {
-  if (len > DML_ORIGIN_HOST_MAX_BYTES || !is_made_of(text, len, NAME_CHARS) || memchr(text, '.', len) == NULL) return false;
+  if (len > DML_ORIGIN_HOST_MAX_BYTES || !is_made_of(text, len, NAME_CHARS) || memchr(text, '.', len) == NULL)
+    return false;
   if (text[0] == '.' || text[len - 1] == '.') return false;
   return text[len - 1] < '0' || text[len - 1] > '9'; /* no top level ends in a digit, an IPv4 address does */
 }

@@ -1,6 +1,7 @@
 /* origin.h - where a credential may go: scheme, host and port of a URL, read so strictly that no two readers differ.
  *
- * Anything unusual (user information, escapes, a backslash, an IPv6 zone, a port of more than five digits) is no origin. */
+ * Anything unusual (user information, escapes, a backslash, an IPv6 zone, a port of more than five digits) is no
+ * origin. */
 #ifndef DML_VAULT_ORIGIN_H
 #define DML_VAULT_ORIGIN_H
 

@@ -47,8 +47,10 @@ static size_t bound(const dml_secrets *set, const range *r, size_t low, int byte
   size_t high = r->high, len;
   while (low < high) {
     size_t middle = (low + high) / 2;
-    if (bytes_of(set, middle, &len)[r->depth] < byte) low = middle + 1;
-    else high = middle;
+    if (bytes_of(set, middle, &len)[r->depth] < byte)
+      low = middle + 1;
+    else
+      high = middle;
   }
   return low;
 }
@@ -80,8 +82,8 @@ static bool has_nearly_whole(const dml_secrets *set, const range *r) {
   return false;
 }
 
-/* The end of the longest secret that the view reads, or 0. Sets *is_open when the text ended before it was clear that there
- * is no longer one. */
+/* The end of the longest secret that the view reads, or 0. Sets *is_open when the text ended before it was clear that
+ * there is no longer one. */
 static size_t match(const dml_search *s, dml_view *view, bool *is_open) {
   range r = {0, s->set->count, 0};
   size_t end = 0;
@@ -173,7 +175,8 @@ static bool may_begin_decoded(const dml_search *s, dml_view_kind kind, size_t at
 /* Near an escape; not at the end of the text. */
 static bool may_begin_escaped(const dml_search *s, size_t at, uint64_t window) {
   uint32_t four = (uint32_t)(window >> 32);
-  return may_begin_decoded(s, DML_VIEW_URL, at, s->percent, four) || may_begin_decoded(s, DML_VIEW_JSON, at, s->backslash, four);
+  return may_begin_decoded(s, DML_VIEW_URL, at, s->percent, four) ||
+         may_begin_decoded(s, DML_VIEW_JSON, at, s->backslash, four);
 }
 
 dml_search_found dml_search_next(dml_search *s, size_t from) {

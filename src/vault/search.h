@@ -18,8 +18,8 @@ typedef struct dml_search {
   dml_secrets *set;
   const unsigned char *text;
   size_t len;
-  bool is_whole;     /* nothing follows the text: DML_SEARCH_OPEN is not given */
-  bool has_entered;  /* the arena */
+  bool is_whole;             /* nothing follows the text: DML_SEARCH_OPEN is not given */
+  bool has_entered;          /* the arena */
   size_t percent, backslash; /* the next places of these */
   size_t start, end;
 } dml_search;

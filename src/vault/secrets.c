@@ -13,10 +13,10 @@ static const char BASE64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 
 /* A to Z become a to z; '-' and ' ' become '+', '_' becomes '/': the other base64 alphabet, and a form's space. */
 const unsigned char DML_SECRETS_FOLD[256] = {
-    SIXTEEN(0x00), SIXTEEN(0x10),
-    '+', EIGHT(0x21), 0x29, 0x2A, 0x2B, 0x2C, '+', 0x2E, 0x2F, /* 0x20 to 0x2F */
-    SIXTEEN(0x30),
-    0x40, EIGHT(0x61), EIGHT(0x69), EIGHT(0x71), 0x79, 0x7A, 0x5B, 0x5C, 0x5D, 0x5E, '/', /* 0x40 to 0x5F */
+    SIXTEEN(0x00), SIXTEEN(0x10), '+',           EIGHT(0x21),   0x29,          0x2A,
+    0x2B,          0x2C,          '+',           0x2E,          0x2F, /* 0x20 to 0x2F */
+    SIXTEEN(0x30), 0x40,          EIGHT(0x61),   EIGHT(0x69),   EIGHT(0x71),   0x79,
+    0x7A,          0x5B,          0x5C,          0x5D,          0x5E,          '/', /* 0x40 to 0x5F */
     SIXTEEN(0x60), SIXTEEN(0x70), SIXTEEN(0x80), SIXTEEN(0x90), SIXTEEN(0xA0), SIXTEEN(0xB0),
     SIXTEEN(0xC0), SIXTEEN(0xD0), SIXTEEN(0xE0), SIXTEEN(0xF0),
 };
@@ -61,8 +61,8 @@ static void add_window(dml_secrets *set, const char *chars) {
   set_bit(set, dml_secrets_head_place(set, (uint32_t)(window >> 40)));
 }
 
-/* The first eight base64 characters that the secret alone decides, behind `before` foreign bytes: they begin at bit 0, 4 or
- * 2 of it. */
+/* The first eight base64 characters that the secret alone decides, behind `before` foreign bytes: they begin at bit 0,
+ * 4 or 2 of it. */
 static void add_base64_window(dml_secrets *set, const unsigned char *bytes, unsigned before) {
   static const unsigned FIRST_BIT[] = {0, 4, 2};
   char chars[DML_SECRETS_WINDOW];
@@ -121,8 +121,10 @@ static size_t place_of(const dml_secrets *set, const unsigned char *bytes, size_
     const unsigned char *other = dml_secrets_peek(set, set->order[middle], &other_len);
     int order = compare(bytes, len, other, other_len);
     if (order == 0) *is_there = true;
-    if (order > 0) low = middle + 1;
-    else high = middle;
+    if (order > 0)
+      low = middle + 1;
+    else
+      high = middle;
   }
   return low;
 }
@@ -154,8 +156,10 @@ dml_status dml_secrets_add(dml_secrets *set, const unsigned char *bytes, size_t 
   dml_status status = DML_OK;
   dml_arena_enter(&set->arena);
   size_t place = place_of(set, bytes, len, &is_there);
-  if (is_there) set->slots[*out = set->order[place]].refs++;
-  else status = insert(set, bytes, len, place, out);
+  if (is_there)
+    set->slots[ *out = set->order[place]].refs++;
+  else
+    status = insert(set, bytes, len, place, out);
   dml_arena_leave(&set->arena);
   return status;
 }

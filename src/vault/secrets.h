@@ -1,10 +1,10 @@
 /* secrets.h - the set of live secrets: what they are, and whether a text could hold one.
  *
  * The bytes lie in the arena, in sorted order by the table here, so that looking for all of them at one place of a text
- * costs hardly more than looking for one. The same bytes added twice are one entry, counted. In front stands a filter over
- * the first eight characters of each form in which a secret can stand in a text (plain, hex, base64 in three alignments);
- * it is what a search touches at nearly every place, so it lies in locked pages of its own that stay readable: bits at
- * places that a key made at the start decides. */
+ * costs hardly more than looking for one. The same bytes added twice are one entry, counted. In front stands a filter
+ * over the first eight characters of each form in which a secret can stand in a text (plain, hex, base64 in three
+ * alignments); it is what a search touches at nearly every place, so it lies in locked pages of its own that stay
+ * readable: bits at places that a key made at the start decides. */
 #ifndef DML_VAULT_SECRETS_H
 #define DML_VAULT_SECRETS_H
 
@@ -69,15 +69,20 @@ extern const unsigned char DML_SECRETS_FOLD[256];
 #define DML_SECRETS_HEAD_BITS 16
 #define DML_SECRETS_FILTER_WORDS (((1u << DML_SECRETS_FILTER_BITS) + (1u << DML_SECRETS_HEAD_BITS)) / 64)
 
+/* Of folded characters, under the set's key. */
 static inline uint64_t dml_secrets_hash(const dml_secrets *set, uint64_t chars) {
   return (chars ^ set->key) * UINT64_C(0x9E3779B97F4A7C15);
 }
 
+/* The place of a window's bit `which`, 0 to 2. */
 static inline uint32_t dml_secrets_place(uint64_t hash, unsigned which) {
   return (uint32_t)(hash >> (64 - DML_SECRETS_FILTER_BITS * (which + 1))) & ((1u << DML_SECRETS_FILTER_BITS) - 1);
 }
 
-static inline bool dml_secrets_has_bit(const dml_secrets *set, uint32_t place) { return set->filter[place >> 6] >> (place & 63) & 1; }
+/* Whether the bit at a place is set. */
+static inline bool dml_secrets_has_bit(const dml_secrets *set, uint32_t place) {
+  return set->filter[place >> 6] >> (place & 63) & 1;
+}
 
 /* Whether some form of a secret may begin with these eight folded characters, the first in the highest byte. */
 static inline bool dml_secrets_may_begin(const dml_secrets *set, uint64_t window) {
@@ -86,6 +91,7 @@ static inline bool dml_secrets_may_begin(const dml_secrets *set, uint64_t window
          dml_secrets_has_bit(set, dml_secrets_place(hash, 2));
 }
 
+/* The place of the bit of three characters. */
 static inline uint32_t dml_secrets_head_place(const dml_secrets *set, uint32_t head) {
   return (1u << DML_SECRETS_FILTER_BITS) + (uint32_t)(dml_secrets_hash(set, head) >> (64 - DML_SECRETS_HEAD_BITS));
 }

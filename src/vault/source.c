@@ -45,7 +45,8 @@ static const char *fault_of(dml_source_kind kind, const char *target) {
   switch (kind) {
   case DML_SOURCE_ENV: return is_variable(target) ? NULL : "must name a variable of the environment";
   case DML_SOURCE_FILE: return *target == '/' ? NULL : "must name a file by its whole path";
-  case DML_SOURCE_CRED: return is_file_name(target) ? NULL : "must name a file in the credentials directory, without a /";
+  case DML_SOURCE_CRED:
+    return is_file_name(target) ? NULL : "must name a file in the credentials directory, without a /";
   default:
     if (*target != '/') return "must name a program by its whole path";
     return count_words(target) <= DML_SOURCE_WORDS_MAX ? NULL : "has too many words";
@@ -96,8 +97,10 @@ void dml_source_words(const dml_source *source, char *copy, char *words[DML_SOUR
 /* ---- reading ---- */
 
 size_t dml_source_trim(const unsigned char *bytes, size_t len) {
-  if (len > 0 && bytes[len - 1] == '\n') len--;
-  else return len;
+  if (len > 0 && bytes[len - 1] == '\n')
+    len--;
+  else
+    return len;
   return len > 0 && bytes[len - 1] == '\r' ? len - 1 : len;
 }
 
@@ -148,8 +151,8 @@ static ssize_t read_all(int fd, unsigned char *out) {
   return (ssize_t)len;
 }
 
-static dml_status read_file(const char *path, dml_source_kind kind, dml_arena *arena, const unsigned char **bytes, size_t *len,
-                            char *cause) {
+static dml_status read_file(const char *path, dml_source_kind kind, dml_arena *arena, const unsigned char **bytes,
+                            size_t *len, char *cause) {
   struct stat st;
   int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) return fail(cause, cause_of_open(errno), path);
@@ -168,13 +171,15 @@ static dml_status read_cred(const char *name, dml_arena *arena, const unsigned c
   const char *folder = getenv("CREDENTIALS_DIRECTORY");
   char path[PATH_MAX];
   if (!folder || *folder != '/')
-    return fail(cause, "There is no $CREDENTIALS_DIRECTORY for %s; systemd sets it for services that load credentials.", name);
+    return fail(cause, "There is no $CREDENTIALS_DIRECTORY for %s; systemd sets it for services that load credentials.",
+                name);
   if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) >= sizeof path)
     return fail(cause, "The path of the credential file %s is too long.", name);
   return read_file(path, DML_SOURCE_CRED, arena, bytes, len, cause);
 }
 
-dml_status dml_source_read(const dml_source *source, dml_arena *arena, const unsigned char **bytes, size_t *len, char *cause) {
+dml_status dml_source_read(const dml_source *source, dml_arena *arena, const unsigned char **bytes, size_t *len,
+                           char *cause) {
   switch (source->kind) {
   case DML_SOURCE_ENV: return read_variable(source->target, bytes, len, cause);
   case DML_SOURCE_FILE: return read_file(source->target, DML_SOURCE_FILE, arena, bytes, len, cause);

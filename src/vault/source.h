@@ -1,7 +1,7 @@
 /* source.h - where a credential comes from: "env:NAME", "file:/path", "cred:NAME", "cmd:/program argument …".
  *
- * Texts are read into the arena's scratch, never onto the heap. What a command prints is read by whoever runs it: nothing
- * here starts a process. */
+ * Texts are read into the arena's scratch, never onto the heap. What a command prints is read by whoever runs it:
+ * nothing here starts a process. */
 #ifndef DML_VAULT_SOURCE_H
 #define DML_VAULT_SOURCE_H
 
@@ -38,16 +38,18 @@ bool dml_source_is_same(const dml_source *a, const dml_source *b);
 /* "env", "file", "cred", "cmd" or "pipe". Static. */
 const char *dml_source_kind_name(dml_source_kind kind);
 
-/* Reads a text of the kinds env, file and cred to *bytes, in the arena's scratch (entered, and so until it is left) or the
- * environment. Its line end is dropped. Errors: DML_AUTHENTICATION_FAILED, with a sentence for the operator in `cause`
- * (DML_SOURCE_CAUSE_BYTES). */
-dml_status dml_source_read(const dml_source *source, dml_arena *arena, const unsigned char **bytes, size_t *len, char *cause);
+/* Reads a text of the kinds env, file and cred to *bytes, in the arena's scratch (entered, and so until it is left) or
+ * the environment. Its line end is dropped. Errors: DML_AUTHENTICATION_FAILED, with a sentence for the operator in
+ * `cause` (DML_SOURCE_CAUSE_BYTES). */
+dml_status dml_source_read(const dml_source *source, dml_arena *arena, const unsigned char **bytes, size_t *len,
+                           char *cause);
 /* Overwrites a variable wherever the environment has it, and unsets it. For the program alone: see main.c. */
 void dml_source_wipe_variable(const dml_source *source);
 /* Drops one "\n" or "\r\n" at the end. */
 size_t dml_source_trim(const unsigned char *bytes, size_t len);
 
-/* The words of a cmd source: pointers into `copy` (DML_SOURCE_MAX_BYTES), ended by NULL. The first is an absolute path. */
+/* The words of a cmd source: pointers into `copy` (DML_SOURCE_MAX_BYTES), ended by NULL. The first is an absolute path.
+ */
 void dml_source_words(const dml_source *source, char *copy, char *words[DML_SOURCE_WORDS_MAX + 1]);
 
 #endif

@@ -13,7 +13,7 @@ dml_status dml_vault_init(dml_vault *vault) {
 static void clear(dml_credential *credential) {
   dml_source_deinit(&credential->source);
   free(credential->cause);
-  *credential = (dml_credential){.secret = DML_SECRET_NONE};
+  *credential = (dml_credential){.secret = DML_SECRET_NONE, .definition = credential->definition};
 }
 
 void dml_vault_deinit(dml_vault *vault) {
@@ -59,7 +59,8 @@ dml_status dml_vault_define(dml_vault *vault, const char *name, const char *sour
     dml_source_deinit(&parsed);
     return DML_QUOTA_EXCEEDED;
   }
-  *credential = (dml_credential){.source = parsed, .secret = DML_SECRET_NONE};
+  unsigned definition = credential->definition + 1;
+  *credential = (dml_credential){.source = parsed, .secret = DML_SECRET_NONE, .definition = definition};
   snprintf(credential->name, sizeof credential->name, "%s", name);
   if (parsed.kind != DML_SOURCE_ENV) return DML_OK;
   (void)dml_vault_read(vault, credential, NULL);
@@ -86,7 +87,8 @@ dml_status dml_vault_store(dml_vault *vault, dml_credential *credential, const u
   const char *fault = dml_secret_fault(bytes, len);
   if (is_changed) *is_changed = false;
   if (fault) return refuse(credential, fault);
-  if (dml_secrets_add(&vault->secrets, bytes, len, &id) != DML_OK) return refuse(credential, "finds no more room in the vault");
+  if (dml_secrets_add(&vault->secrets, bytes, len, &id) != DML_OK)
+    return refuse(credential, "finds no more room in the vault");
   if (is_changed) *is_changed = id != credential->secret;
   drop_secret(vault, credential);
   free(credential->cause);
@@ -103,12 +105,15 @@ dml_status dml_vault_read(dml_vault *vault, dml_credential *credential, bool *is
   if (is_changed) *is_changed = false;
   if (credential->secret != DML_SECRET_NONE && credential->source.kind == DML_SOURCE_PIPE) return DML_OK;
   /* A variable that was wiped cannot change any more. */
-  if (credential->secret != DML_SECRET_NONE && credential->source.kind == DML_SOURCE_ENV && !getenv(credential->source.target))
+  if (credential->secret != DML_SECRET_NONE && credential->source.kind == DML_SOURCE_ENV &&
+      !getenv(credential->source.target))
     return DML_OK;
   dml_arena_enter(&vault->secrets.arena);
   dml_status status = dml_source_read(&credential->source, &vault->secrets.arena, &bytes, &len, cause);
-  if (status == DML_OK) status = dml_vault_store(vault, credential, bytes, len, is_changed);
-  else dml_vault_fail(credential, cause);
+  if (status == DML_OK)
+    status = dml_vault_store(vault, credential, bytes, len, is_changed);
+  else
+    dml_vault_fail(credential, cause);
   dml_arena_leave(&vault->secrets.arena);
   return status;
 }

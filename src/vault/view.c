@@ -5,7 +5,8 @@ void dml_view_init(dml_view *view, dml_view_kind kind, const unsigned char *text
   *view = (dml_view){.text = text, .len = len, .at = at, .kind = kind};
 }
 
-void dml_view_init_behind(dml_view *view, const unsigned char *text, size_t len, size_t at, uint32_t bits, unsigned count) {
+void dml_view_init_behind(dml_view *view, const unsigned char *text, size_t len, size_t at, uint32_t bits,
+                          unsigned count) {
   *view = (dml_view){.text = text, .len = len, .at = at, .kind = DML_VIEW_BASE64_0, .bits = bits, .bit_count = count};
 }
 
@@ -87,7 +88,8 @@ static int next_json(dml_view *view) {
   if (view->at + 1 >= view->len) return DML_VIEW_CUT;
   unsigned char escaped = view->text[view->at + 1];
   if (escaped == 'u') return next_code(view);
-  if (escaped != '"' && escaped != '\\' && escaped != '/') return DML_VIEW_MISMATCH; /* no secret has a control character */
+  if (escaped != '"' && escaped != '\\' && escaped != '/')
+    return DML_VIEW_MISMATCH; /* no secret has a control character */
   view->at += 2;
   return escaped;
 }

@@ -29,7 +29,7 @@ typedef struct dml_view {
   const unsigned char *text;
   size_t len, at;
   dml_view_kind kind;
-  uint32_t bits;         /* of base64: read and not yet used, the lowest bit_count */
+  uint32_t bits; /* of base64: read and not yet used, the lowest bit_count */
   unsigned bit_count;
   unsigned char rest[3]; /* of a \u character: its other bytes, the next one last */
   unsigned rest_count;
@@ -37,9 +37,10 @@ typedef struct dml_view {
 
 /* Begins at `at`; in the views base64 1 and 2 a part of the character there belongs to the foreign bytes. */
 void dml_view_init(dml_view *view, dml_view_kind kind, const unsigned char *text, size_t len, size_t at);
-/* The same in base64, where the character that the foreign bytes share is not there: `bits` stands for the first `count` bits
- * of the first byte, 4 or 2, which it would have told. */
-void dml_view_init_behind(dml_view *view, const unsigned char *text, size_t len, size_t at, uint32_t bits, unsigned count);
+/* The same in base64, where the character that the foreign bytes share is not there: `bits` stands for the first
+ * `count` bits of the first byte, 4 or 2, which it would have told. */
+void dml_view_init_behind(dml_view *view, const unsigned char *text, size_t len, size_t at, uint32_t bits,
+                          unsigned count);
 /* The next byte, or DML_VIEW_MISMATCH or DML_VIEW_CUT; after these two the view is spent. */
 int dml_view_next(dml_view *view);
 

@@ -69,7 +69,7 @@ local function failed(err, partial, as_json)
     output.line(json.encode(shown))
   elseif partial then
     output.write(style.plain(partial.stdout or ""))
-    io.stderr:write(style.plain(partial.stderr or ""))
+    io.stderr:write(core.vault.redact(style.plain(partial.stderr or "")))
   end
   session.fail(err)
 end
@@ -80,7 +80,7 @@ local function show_provider_text()
     session.misuse "--show-provider-text shows a provider's words to a person: stderr must be a terminal"
   end
   provider_text.listen(function(status, said)
-    io.stderr:write("demilune: the provider said (", tostring(status), "): ", style.plain(said), "\n")
+    io.stderr:write("demilune: the provider said (", tostring(status), "): ", core.vault.redact(style.plain(said)), "\n")
   end)
 end
 

@@ -28,17 +28,19 @@ local function examine_remote(report, config)
   local array = core.json.array
   report.credentials, report.providers = array {}, array {}
   if not config then return true end
-  report.vault = health.vault(config)
   if report.vault and report.vault.ok then report.credentials = array(health.credentials(config)) end
   report.providers = array(health.clouds(config, report.credentials))
   return (not report.vault or report.vault.ok) and all_ok(report.credentials) and all_ok(report.providers)
 end
 
 local function examine(options)
+  -- The vault first: what is examined after it starts programs, and none of them may inherit a key.
+  local configuration, config = health.configuration(options.config)
+  local vault = config and health.vault(config) or nil
   local state = health.state()
   local isolation = health.isolation()
-  local configuration, config = health.configuration(options.config)
   local report = {
+    vault = vault,
     checks = isolation.checks, limits = isolation.limits, identity = isolation.identity, state = state,
     configuration = configuration, engine = health.engine(state), versions = health.versions(),
   }

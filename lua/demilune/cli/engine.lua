@@ -9,7 +9,7 @@ local STOP_TIMEOUT_MS = 5000
 local POLL_MS = 10
 
 local function complain(message)
-  io.stderr:write("demilune: ", message, "\n")
+  io.stderr:write("demilune: ", core.vault.redact(message), "\n")
 end
 
 local function show_status()

@@ -38,7 +38,7 @@ local function write_out(bytes)
 end
 
 local function write_err(bytes)
-  io.stderr:write(core.sys.isatty(2) and style.plain(bytes) or bytes)
+  io.stderr:write(core.vault.redact(core.sys.isatty(2) and style.plain(bytes) or bytes))
   return true
 end
 
@@ -57,8 +57,8 @@ local function relay(self, result, name, write)
       path = path, sandbox_id = result.sandbox_id, offset = offset, length = SLICE_BYTES,
     })
     local bytes = part.bytes_read > 0 and core.crypto.unbase64(part.content_base64) or ""
-    offset = offset + #bytes
-  until not write(bytes) or #bytes == 0 or part.next_offset == core.json.null
+    offset = offset + part.bytes_read
+  until not write(bytes) or part.bytes_read == 0 or part.next_offset == core.json.null
   if offset == KEPT_BYTES then output.note(name .. " ends here: a sandbox keeps 64 MiB of one output") end
 end
 

@@ -16,7 +16,7 @@ for _, name in ipairs(NAMES) do KNOWN[name] = true end
 local COMMON = { "config:", "log-level:" }
 
 local function say(line)
-  io.stderr:write("demilune: ", line, "\n")
+  io.stderr:write("demilune: ", core.vault.redact(line), "\n")
 end
 
 local function help()

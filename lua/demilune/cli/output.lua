@@ -1,6 +1,8 @@
 --- cli/output.lua - what a command says on stdout: flushed at once, and quiet about a reader that has left.
 --
--- `demilune tools | head -1` closes our stdout early. That is no failure; a full disk is one.
+-- `demilune tools | head -1` closes our stdout early. That is no failure; a full disk is one. Whatever is written, live
+-- secrets are masked in it.
+local core = require "demilune.core"
 local errors = require "demilune.errors"
 
 local output = {}
@@ -12,7 +14,7 @@ local EPIPE = 32
 ---@param text string
 ---@return boolean is_read  false when nobody reads any more
 function output.write(text)
-  local ok, message, code = io.stdout:write(text)
+  local ok, message, code = io.stdout:write(core.vault.redact(text))
   if ok then ok, message, code = io.stdout:flush() end
   if ok then return true end
   if code == EPIPE then return false end
@@ -29,7 +31,7 @@ end
 --- Writes a note for a person to stderr: what is neither the result nor an error.
 ---@param text string
 function output.note(text)
-  io.stderr:write("demilune: ", text, "\n")
+  io.stderr:write("demilune: ", core.vault.redact(text), "\n")
 end
 
 return output

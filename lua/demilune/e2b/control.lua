@@ -17,6 +17,7 @@ local MAX_BYTES = 4 * 1024 * 1024
 ---@field is_safe? boolean    may be sent again
 ---@field is_fresh? boolean   with a connection of its own
 ---@field is_bare? boolean    the status is the whole answer
+---@field deadline_ms? number  on task.now_ms(), where several requests share one
 ---@field place? demilune.e2b.Place
 ---@field tokens? table<string, table>  where the answer holds secrets
 
@@ -24,7 +25,7 @@ local MAX_BYTES = 4 * 1024 * 1024
 local function send_control(self, request, manner)
   if self.address then
     request.url, request.unix_socket = self.address.url .. request.path, self.address.unix_socket
-    request.path = nil
+    request.path, request.is_fresh = nil, manner.is_fresh
     local res, err = core.http.request(request)
     return res or error(err, 0)
   end
@@ -32,6 +33,7 @@ local function send_control(self, request, manner)
   request.url, request.path = place.api_url .. request.path, nil
   request.credentials, request.credential_names = place.credentials, place.credential_names
   request.is_safe, request.is_fresh, request.tokens = manner.is_safe, manner.is_fresh, manner.tokens
+  if manner.deadline_ms then request.deadline_ms = math.min(manner.deadline_ms, core.task.now_ms() + request.timeout_ms) end
   return self.transport:send(request)
 end
 

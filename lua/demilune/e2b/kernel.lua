@@ -24,10 +24,10 @@ local MARGIN_MS = 2000
 --- Our names of languages, in the order of the tool contract, and the service's.
 kernel.LANGUAGES = { python = "python", javascript = "javascript", shell = "bash", typescript = "typescript", r = "r" }
 
---- Whether a sandbox has one.
+--- Whether a sandbox has one; nil where that could not be learned.
 ---@param provider demilune.E2b
 ---@param ref table
----@return boolean
+---@return boolean?
 function kernel.is_there(provider, ref)
   local ok, res = pcall(provider.request, provider, ref, {
     method = "GET", path = "/health", headers = {}, port = kernel.PORT, is_probe = true, timeout_ms = PROBE_TIMEOUT_MS,
@@ -35,7 +35,6 @@ function kernel.is_there(provider, ref)
   })
   if ok then return res.status >= 200 and res.status < 300 end
   if not errors.is(res) then error(res, 0) end
-  return false
 end
 
 -- ---- lines ----
@@ -75,7 +74,8 @@ local function take(run, event, out, err)
     err:feed(text_of(event.text))
   elseif kind == "result" then
     if event.is_main_result == true and type(event.text) == "string" then
-      run.result = core.text.head(core.text.mend(event.text), RESULT_BYTES_MAX)
+      -- Masked before it is cut: half a secret would not be known again.
+      run.result = core.text.head(core.text.mend(core.vault.redact(event.text)), RESULT_BYTES_MAX)
     end
   elseif kind == "error" then
     run.exit_code = 1
@@ -112,12 +112,15 @@ local function read_refusal(res)
   return table.concat(parts)
 end
 
+--- With these a service says that it has no kernel for a language: its own server fails to start one.
+local LACKING = { [400] = true, [404] = true, [500] = true, [501] = true }
+
 --- What a refusal means: nothing where the service has no kernel for the language.
 local function check_refusal(res, is_default)
   local status = res.status
   provider_text.tell(status, read_refusal(res))
   res:close()
-  if not is_default and (status == 400 or status == 404) then return end
+  if not is_default and LACKING[status] then return end
   error(errors.from_response { status = status, family = "e2b" }, 0)
 end
 

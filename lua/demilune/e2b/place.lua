@@ -24,21 +24,10 @@ local TOKENS = { ["/envdAccessToken"] = "X-Access-Token", ["/trafficAccessToken"
 
 local function origin_of(url) return url:match "^%a+://[^/]+" end
 
---- Where tokens may go: hosts below what stands behind the last place in the host, else one origin.
-local function reach_of(sandbox_url, domain)
-  local url = sandbox_url:gsub("{domain}", domain or "")
-  local suffix = origin_of(url):match "}%.([^{}]+)$"
-  if suffix then return { suffixes = { suffix } } end
-  return { origins = { origin_of(url) } }
-end
-
 local function bindings(resolved)
-  local tokens = {}
+  local tokens, reach = {}, resolved.reach
   for pointer, header in pairs(TOKENS) do
-    local binding = reach_of(resolved.sandbox_url, resolved.domain)
-    if resolved.is_shared then binding = { suffixes = { resolved.domain } } end
-    binding.header = header
-    tokens[pointer] = binding
+    tokens[pointer] = { header = header, origins = reach.origins, suffixes = reach.suffixes }
   end
   return tokens
 end

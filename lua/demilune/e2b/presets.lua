@@ -30,6 +30,9 @@ local presets = {}
 
 local KEY_HEADER = "X-API-KEY"
 
+--- Of envd and of the code interpreter.
+presets.PORTS = { "49983", "49999" }
+
 ---@type table<string, demilune.Preset>
 presets.by_name = {
   -- E2B, and self-hosted E2B with a domain or URLs of its own.
@@ -63,6 +66,7 @@ presets.by_name = {
 ---@field key_header string
 ---@field is_engine boolean
 ---@field is_shared boolean    one host for all sandboxes
+---@field reach {origins?: string[], suffixes?: string[]}  where a sandbox's tokens may go
 ---@field supports table<string, boolean>
 ---@field lifetime? {min: integer, max: integer}
 ---@field network string
@@ -72,6 +76,22 @@ local function fill(pattern, values)
 end
 
 local function without_slash(url) return (url:gsub("/+$", "")) end
+
+--- Where sandboxes are: one origin or two, or all hosts below a domain. Nil where that cannot be told from the pattern.
+local function reach_of(sandbox_url, domain)
+  local origin = sandbox_url:match "^%a+://[^/]+" or ""
+  local place, tail = origin:match "{(%l+)}([^{}]*)$"
+  if not place then return { origins = { origin } } end
+  if not origin:find "{id}" and not origin:find "{domain}" then
+    local origins = {}
+    for i, port in ipairs(presets.PORTS) do origins[i] = fill(origin, { port = port }) end
+    return { origins = origins }
+  end
+  if place == "domain" and tail == "" then
+    return { suffixes = { domain }, origins = not origin:find "{id}" and { fill(origin, { domain = domain }) } or nil }
+  end
+  if place ~= "domain" and tail:find "^%.[%w.-]+%.[%w-]+$" then return { suffixes = { tail:sub(2):lower() } } end
+end
 
 local function missing(preset, entry)
   for _, key in ipairs(preset.requires or {}) do
@@ -106,9 +126,14 @@ function presets.resolve(entry, region)
     is_shared = preset.shared ~= nil and preset.shared[values.domain] == true
     sandbox_url = is_shared and "https://sandbox.{domain}" or "https://{port}-{id}.{domain}"
   end
+  sandbox_url = without_slash(fill(sandbox_url, { api_url = values.api_url }))
+  local reach = reach_of(sandbox_url, values.domain)
+  if not reach then
+    return nil, { field = "sandbox_url", text = "has {id} or {domain} without a domain at the end of the host, "
+      .. "so that a sandbox's token could not be kept to it; write it like https://{port}-{id}.example.org" }
+  end
   return {
-    api_url = values.api_url, sandbox_url = without_slash(fill(sandbox_url, { api_url = values.api_url })),
-    domain = values.domain,
+    api_url = values.api_url, sandbox_url = sandbox_url, reach = reach, domain = values.domain,
     region = values.region, key_header = entry.key_header or preset.key_header or KEY_HEADER,
     is_engine = preset.is_engine == true, is_shared = is_shared, supports = preset.supports, lifetime = preset.lifetime,
     network = preset.network or "provider",

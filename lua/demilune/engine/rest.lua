@@ -143,7 +143,7 @@ local function stop(self, req)
 end
 
 --- Calls of E2B that are known and not had.
-local UNSUPPORTED = {
+local UNSERVED = {
   { "POST", "/sandboxes/{id}/snapshots" }, { "POST", "/sandboxes/{id}/fork" },
   { "PUT", "/sandboxes/{id}/network" }, { "GET", "/sandboxes/{id}/logs" },
   { "GET", "/v2/sandboxes/{id}/logs" },
@@ -154,11 +154,11 @@ local FAMILIES = {
   snapshots = true, templates = true, volumes = true, volumecontent = true, secrets = true, teams = true,
 }
 
---- Raises `unsupported` for an address of E2B's that is not served.
+--- Raises `unimplemented` for an address of E2B's that is not served.
 ---@param path string
 function rest.refuse_family(path)
   local family = path:match "^/v%d/(%l+)" or path:match "^/(%l+)"
-  if FAMILIES[family] then faults.raise "unsupported" end
+  if FAMILIES[family] then faults.raise "unimplemented" end
 end
 
 local function own_routes(self)
@@ -191,10 +191,10 @@ local function e2b_routes(self)
     end },
     { "GET", "/sandboxes/{id}/metrics", function(req, id) show_metrics(self, req, id) end },
   }
-  for _, call in ipairs(UNSUPPORTED) do
+  for _, call in ipairs(UNSERVED) do
     routes[#routes + 1] = { call[1], call[2], function(_, id)
       find(self, id)
-      faults.raise "unsupported"
+      faults.raise "unimplemented"
     end }
   end
   return routes

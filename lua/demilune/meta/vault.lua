@@ -60,6 +60,10 @@ function vault.bind(name, binding) end
 ---@return boolean
 function vault.allows(credential, url) end
 
+--- Whether a secret is loaded: for what would take pains that nothing needs otherwise.
+---@return boolean
+function vault.is_live() end
+
 --- The text with "[redacted]" for every live secret: as it is, in hex, escaped as URLs and JSON do, in base64 at any
 --- alignment and in either alphabet. With `is_cut` the text went on where nobody sees it, and an end that may be the
 --- beginning of a secret is dropped.

@@ -5,8 +5,10 @@
 -- a place of e2b/place.lua says, with the manners of transport.lua. What a sandbox's data plane is reached with (its
 -- domain, its tokens, the version of its envd) is kept by id, and asked for where it is not known, so that a sandbox can be
 -- worked in from its id alone.
+local attached = require "demilune.e2b.attached"
 local control = require "demilune.e2b.control"
 local core = require "demilune.core"
+local creation = require "demilune.e2b.creation"
 local envd = require "demilune.envd"
 local errors = require "demilune.errors"
 local files = require "demilune.e2b.files"
@@ -14,25 +16,17 @@ local info = require "demilune.e2b.info"
 local kernel = require "demilune.e2b.kernel"
 local listing = require "demilune.e2b.listing"
 local outcome = require "demilune.outcome"
-local places = require "demilune.e2b.place"
 local plane = require "demilune.e2b.plane"
 local presets = require "demilune.e2b.presets"
-local scratch = require "demilune.scratch"
-local sweep = require "demilune.e2b.sweep"
+local processes = require "demilune.e2b.processes"
+local regions = require "demilune.e2b.regions"
 local text = require "demilune.text"
 local transport = require "demilune.transport"
 
 local task = core.task
 local e2b = {}
 
---- Longer commands go through a script file: execve takes 128 KiB an argument.
-local INLINE_COMMAND_BYTES = 96 * 1024
 local DEFAULT_TEMPLATE = "base"
---- Sandboxes whose data plane is remembered; the oldest goes first.
-local ATTACHED_MAX = 256
---- Places of regions that are kept; and the bytes of the name of one.
-local REGIONS_MAX, REGION_BYTES_MAX = 64, 64
-local MARK_CHARACTERS = 24
 --- The pause before a creation that nobody heard the answer of is looked for again; each doubles it.
 local STAMP_PAUSE_MS = 1000
 
@@ -49,7 +43,7 @@ e2b.class = E2b
 ---@param address? table
 ---@return demilune.E2b
 function e2b.new(config, address)
-  local self = setmetatable({ id = config.id, config = config, workdir = "/home/user", attached = {}, attached_order = {} }, E2b)
+  local self = setmetatable({ id = config.id, config = config, workdir = "/home/user", attached = attached.new() }, E2b)
   if address then
     self.address, self.is_engine, self.supports = address, true, { pause = true }
     return self
@@ -57,8 +51,7 @@ function e2b.new(config, address)
   local resolved = assert(presets.resolve(config))
   self.is_engine, self.supports, self.lifetime, self.is_reaped = resolved.is_engine, resolved.supports, resolved.lifetime, true
   self.network_kind = resolved.network
-  self.home = places.new(resolved, config.credential)
-  self.regions, self.region_count = { [resolved.region or ""] = self.home }, 1
+  regions.open(self, resolved)
   self.transport = transport.new { max_requests = config.max_requests, proxy = config.proxy, ca_file = config.ca_file }
   return self
 end
@@ -81,42 +74,12 @@ function E2b:has_network()
   return self.network_kind ~= "none"
 end
 
---- Whether this provider can reach a region beside its own. One that names its URLs or its domain has no other.
-local function has_region(self, region)
-  return self.supports.region and not self.config.api_url and not self.config.domain
-    and #region <= REGION_BYTES_MAX and region:find "^%l[%l%d-]*$" ~= nil
-end
-
---- Whether a string may be the id of a sandbox here: the service's, and with @ the region where that is not the
---- provider's own, since only there the sandbox is known.
----@param id string
----@return boolean
-function E2b:is_id(id)
-  local bare, region = id:match "^([^@]*)@(.*)$"
-  if not bare then return info.is_id(id) end
-  return info.is_id(bare) and has_region(self, region) and region ~= self.home.region
-end
-
---- The place of a region; nil is the configured one. Raises `unsupported` where the service has no such.
-local function place_of(self, region)
-  if not region then return self.home end
-  local known = self.regions and self.regions[region]
-  if known then return known end
-  if not has_region(self, region) then errors.raise("unsupported", { field = "region" }) end
-  if self.region_count == REGIONS_MAX then self.regions, self.region_count = { [self.home.region] = self.home }, 1 end
-  known = places.new(assert(presets.resolve(self.config, region)), self.config.credential)
-  self.regions[region], self.region_count = known, self.region_count + 1
-  return known
-end
-
---- The id as the service knows it, and the place of its region.
----@param id string
----@return string bare
----@return demilune.e2b.Place? place
-function E2b:locate(id)
-  local bare, region = id:match "^([^@]*)@(.*)$"
-  return bare or id, place_of(self, region)
-end
+--- See e2b/regions.lua.
+E2b.is_id = regions.is_id
+--- See e2b/regions.lua.
+E2b.locate = regions.locate
+--- See e2b/regions.lua.
+E2b.id_at = regions.id_at
 
 --- The path of a sandbox in the control plane.
 local function path_of(self, id)
@@ -127,39 +90,26 @@ end
 
 --- Remembers what an answer about one sandbox says of its data plane. Raises `invalid_response` for a domain that is not
 --- the configured one's.
-local function remember(self, id, answer)
+---@param id string
+---@param answer table
+function E2b:remember(id, answer)
   if self.address then return end
   local _, place = self:locate(id)
-  local at = { place = place, domain = place:domain_of(answer.domain), version = info.version(answer.envdVersion), tokens = {} }
+  local known = { place = place, domain = place:domain_of(answer.domain), version = info.version(answer.envdVersion), tokens = {} }
   for _, name in ipairs { "envdAccessToken", "trafficAccessToken" } do
-    if type(answer[name]) == "userdata" and answer[name] ~= core.json.null then at.tokens[#at.tokens + 1] = answer[name] end
+    if type(answer[name]) == "userdata" and answer[name] ~= core.json.null then known.tokens[#known.tokens + 1] = answer[name] end
   end
-  if not self.attached[id] then
-    local order = self.attached_order
-    order[#order + 1] = id
-    if #order > ATTACHED_MAX then self.attached[table.remove(order, 1)] = nil end
-  end
-  self.attached[id] = at
-end
-
---- Forgets what is known of a sandbox.
----@param id string
-function E2b:detach(id)
-  if not self.attached[id] then return end
-  self.attached[id] = nil
-  for i, other in ipairs(self.attached_order) do
-    if other == id then return table.remove(self.attached_order, i) end
-  end
+  self.attached:put(id, known)
 end
 
 --- The data plane of a sandbox; asked for where it is not known.
 ---@param id string
----@return table  {place, domain?, version?, tokens}
+---@return demilune.e2b.Plane
 function E2b:attach(id)
-  local at = self.attached[id]
-  if at then return at end
+  local known = self.attached:get(id)
+  if known then return known end
   self:get(id)
-  return self.attached[id]
+  return self.attached:get(id)
 end
 
 --- Whether the envd of a sandbox is known to have at least a version.
@@ -170,73 +120,12 @@ function E2b:is_envd_at_least(id, version)
   return self.is_engine or info.is_at_least(self:attach(id).version, version)
 end
 
--- ---- a creation ----
+-- ---- the control plane ----
 
---- The metadata that every creation carries: whose it is, and a stamp that finds it again.
----@param opts table
----@return table
-function E2b:stamp(opts) -- luacheck: ignore 212/self
-  return {
-    demilune_principal = opts.principal, demilune_scope = opts.scope.id, demilune_stamp = opts.stamp or core.crypto.id(24),
-  }
-end
-
---- Sends a creation. `extra` goes into the body as it is; `finish` makes info of the answer. Where that fails, what was
---- created is killed before the error is raised.
----@param opts table
----@param extra table
----@param finish fun(answer: table): table
----@return table info
-function E2b:post_creation(opts, extra, finish)
-  local body = {
-    templateID = opts.template, timeout = opts.timeout_s, envVars = opts.envs, metadata = self:stamp(opts),
-  }
-  for key, value in pairs(extra) do body[key] = value end
-  local place = opts.place
-  local answer = control.send(self, "POST", "/sandboxes", body, { [201] = true }, {
-    is_create = true, place = place, tokens = place and place.tokens,
-  })
-  local ok, made = pcall(finish, answer)
-  if ok then return made end
-  if type(answer.sandboxID) == "string" and info.is_id(answer.sandboxID) then
-    pcall(self.kill, self, self:id_at(place, answer.sandboxID))
-  end
-  error(made, 0)
-end
-
-local function check_support(self, opts)
-  for _, name in ipairs { "cpu", "memory" } do
-    if opts[name] and not self.supports[name] then errors.raise("unsupported", { field = name }) end
-  end
-  local bounds = self.lifetime
-  if bounds and (opts.timeout_s < bounds.min or opts.timeout_s > bounds.max) then
-    local expected = ("integer from %d to %d"):format(bounds.min, bounds.max)
-    errors.raise("unsupported", {
-      field = "timeout", expected = expected, message = ("timeout must be an %s at this provider."):format(expected),
-    })
-  end
-end
-
---- Creates a sandbox.
----@param opts table
----@return table info
-function E2b:create(opts)
-  check_support(self, opts)
-  local place = place_of(self, opts.region)
-  local sent = {
-    template = opts.template or self:template_names()[1], timeout_s = opts.timeout_s, envs = opts.envs,
-    principal = opts.principal, scope = opts.scope, stamp = opts.stamp, place = place,
-  }
-  local extra = { secure = true, cpuCount = opts.cpu, memoryMB = opts.memory }
-  return self:post_creation(sent, extra, function(answer)
-    local made = self:info_of(answer, place)
-    remember(self, made.id, answer)
-    made.workdir, made.network, made.envs = self.workdir, self:network(), opts.envs
-    made.ends_in_ms = made.ends_in_ms or opts.timeout_s * 1000
-    made.end_at = made.end_at or task.iso(task.epoch_ms() + opts.timeout_s * 1000)
-    return made
-  end)
-end
+--- See e2b/creation.lua.
+E2b.post_creation = creation.post
+--- See e2b/creation.lua.
+E2b.create = creation.create
 
 --- One sandbox of an answer as driver info. Raises `invalid_response`.
 ---@param entry any
@@ -248,17 +137,6 @@ function E2b:info_of(entry, place)
   made.id, made.region = self:id_at(place, made.id), (place or self.home or {}).region
   return made, metadata
 end
-
---- The id of a sandbox of a place, as is_id has it.
----@param place? demilune.e2b.Place
----@param bare string
----@return string
-function E2b:id_at(place, bare)
-  if not place or place.region == self.home.region then return bare end
-  return bare .. "@" .. place.region
-end
-
--- ---- one sandbox ----
 
 --- The manner of requests about one sandbox, which may be repeated.
 local function manner_of(self, id, manner)
@@ -275,7 +153,7 @@ function E2b:get(id, manner)
   local answer = control.send(self, "GET", path_of(self, id), nil, { [200] = true }, way)
   local made = self:info_of(answer, way.place)
   if made.id ~= id then errors.raise "invalid_response" end
-  if self.attached[id] or not way.is_fresh then remember(self, id, answer) end
+  if self.attached:get(id) or not way.is_fresh then self:remember(id, answer) end
   return made
 end
 
@@ -288,7 +166,7 @@ function E2b:kill(id)
   local ok, err = pcall(control.send, self, "DELETE", path_of(self, id), nil, { [204] = true, [200] = true }, way)
   local is_gone = not ok and errors.is(err) and (err.category == "not_found" or err.category == "sandbox_gone")
   if not ok and not is_gone then error(err, 0) end
-  self:detach(id)
+  self.attached:drop(id)
   return not is_gone
 end
 
@@ -324,7 +202,7 @@ function E2b:resume(id, seconds)
   end
   if not ok then error(answer, 0) end
   if self:info_of(answer, way.place).id ~= id then errors.raise "invalid_response" end
-  remember(self, id, answer)
+  self:remember(id, answer)
 end
 
 -- ---- listings ----
@@ -334,7 +212,7 @@ end
 ---@return table[] infos
 function E2b:list(opts)
   local infos, seen = {}, 0
-  local place = place_of(self, opts.region)
+  local place = regions.place_of(self, opts.region)
   if opts.status and not info.STATES[opts.status] then return {} end
   listing.each(self, place, opts, function(one)
     if opts.owner and one.owner ~= opts.owner then return false end
@@ -347,14 +225,15 @@ end
 
 --- Ends what a creation with that stamp made, looking for it until it is there or the time is over. Raises `unavailable`
 --- where it was not found.
----@param stamp string
+---@param stamp string  with @ the region where that is another
 ---@param deadline_ms integer
 function E2b:kill_by_stamp(stamp, deadline_ms)
   local pause_ms = STAMP_PAUSE_MS
+  local sought, place = self:locate(stamp)
   repeat
     local id
-    listing.each(self, self.home, { stamp = stamp }, function(one, metadata)
-      if metadata.demilune_stamp == stamp then id = one.id end
+    listing.each(self, place, { stamp = sought }, function(one, metadata)
+      if metadata.demilune_stamp == sought then id = one.id end
       return id ~= nil
     end)
     if id then return self:kill(id) end
@@ -375,7 +254,7 @@ function E2b:raise_if_gone(id)
   if ok then return found end
   if not errors.is(found) then error(found, 0) end
   if found.category == "not_found" or found.category == "sandbox_gone" then
-    self:detach(id)
+    self.attached:drop(id)
     errors.raise "sandbox_gone"
   end
 end
@@ -416,48 +295,12 @@ function E2b:guard(sandbox, fn, ...)
   error(err, 0)
 end
 
-local function run_argv(self, sandbox, opts, argv)
-  local window = opts.window
-  local request = {
-    argv = argv, cwd = opts.cwd, timeout_s = opts.timeout_s, on_line = opts.on_line,
-    stdout = window or outcome.window(self.output.stdout), stderr = window or outcome.window(self.output.stderr),
-  }
-  if self.is_engine then return self:guard(sandbox, envd.run, request) end
-  request.mark = core.crypto.id(MARK_CHARACTERS)
-  return sweep.after(self, sandbox, request.mark, self.guard, self, sandbox, envd.run, request)
-end
-
---- Runs with bash, or with sh where there is no bash, which is remembered.
-local function run_shell(self, sandbox, opts, arguments)
-  if not sandbox.has_no_bash then
-    local ok, run = pcall(run_argv, self, sandbox, opts, { "/bin/bash", "-l", table.unpack(arguments) })
-    if ok then return run end
-    if not (errors.is(run) and run.is_command) then error(run, 0) end
-    sandbox.has_no_bash = true
-  end
-  return run_argv(self, sandbox, opts, { "/bin/sh", table.unpack(arguments) })
-end
-
---- Runs a command or a program and waits for it.
----@param sandbox demilune.Sandbox
----@param opts table  command or argv, cwd, timeout_s, on_line?, window?
----@return table run
-function E2b:run(sandbox, opts)
-  local run
-  if opts.argv then
-    run = run_argv(self, sandbox, opts, opts.argv)
-  else
-    local command = self:with_envs(sandbox, opts.command)
-    if #command <= INLINE_COMMAND_BYTES then
-      run = run_shell(self, sandbox, opts, { "-c", command })
-    else
-      local dir = scratch.write(sandbox, "code", "command.sh", 'rm -rf "${0%/*}"; ' .. command)
-      run = run_shell(self, sandbox, opts, { dir .. "/command.sh" })
-    end
-  end
-  run.timeout_s = opts.timeout_s
-  return run
-end
+--- See e2b/processes.lua.
+E2b.run = processes.run
+--- See e2b/processes.lua.
+E2b.start_detached = processes.start_detached
+--- See e2b/processes.lua.
+E2b.signal = processes.signal
 
 --- Runs code where the sandbox has a kernel for its language; nil where there is none.
 ---@param sandbox demilune.Sandbox
@@ -465,6 +308,7 @@ end
 ---@return table? run  as of `run`, and `result`
 function E2b:run_code(sandbox, opts)
   if not self.supports.kernel then return nil end
+  -- Listed before, so it is awake.
   if sandbox.has_kernel == nil then sandbox.has_kernel = kernel.is_there(self, sandbox) end
   sandbox.kernel_lacks = sandbox.kernel_lacks or {}
   if not sandbox.has_kernel or sandbox.kernel_lacks[opts.language] then return nil end
@@ -474,26 +318,6 @@ function E2b:run_code(sandbox, opts)
   })
   if not run then sandbox.kernel_lacks[opts.language] = true end
   return run
-end
-
---- Starts a process that goes on by itself.
----@param sandbox demilune.Sandbox
----@param opts {argv: string[], cwd: string, tag?: string}
----@return integer pid
-function E2b:start_detached(sandbox, opts)
-  if not self.is_engine then opts.mark = opts.tag end
-  return self:guard(sandbox, envd.start_detached, opts)
-end
-
---- See envd.signal. Where the service signals the one process alone, a KILL reaches all that it started.
----@param sandbox demilune.Sandbox
----@param tag string
----@param signal "SIGNAL_SIGTERM"|"SIGNAL_SIGKILL"
----@return boolean
-function E2b:signal(sandbox, tag, signal)
-  local was_there = self:guard(sandbox, envd.signal, tag, signal)
-  if not self.is_engine and signal == "SIGNAL_SIGKILL" then sweep.run(self, sandbox, tag, "KILL") end
-  return was_there
 end
 
 --- Files of our engine are envd's calls; elsewhere scripts add what those lack.

@@ -8,9 +8,17 @@
 --   template_names(), network()     for descriptions: names; "none", "host" or "provider"
 --   has_network()                   whether any template has a network
 --   is_id(id)                       the driver's pattern of ids: others never reach a URL
---   create{scope, template?, timeout_s, envs?, region?, cpu?, memory?, principal, keep} -> info
---   get(id), list{status?, limit, offset, region?, owner?}, kill(id) -> existed, set_timeout(id, seconds)
---   run(sandbox, opts), start_detached, open_read, read, write, list_dir    see envd.lua
+--   supports                        what it can do beyond the basics, by name: region, cpu, memory, pause, kernel
+--   is_reaped                       what a scope leaves is ended by `demilune reap`; else a lease does it
+--   create{scope, template?, timeout_s, envs?, region?, cpu?, memory?, principal, keep, stamp} -> info
+--   get(id, manner?), set_timeout(id, seconds, manner?)    manner {is_fresh}: by a connection that is closed afterwards,
+--                                   and with nothing of it kept: for sandboxes that are none of the scope's
+--   list{status?, limit, offset, region?, owner?}, kill(id) -> existed
+--   kill_by_stamp(stamp, deadline_ms)    ends what a creation with that stamp made, where its answer was lost
+--   pause(id), resume(id, seconds)  where it supports pause
+--   renew(id)                       where lifetimes are not in seconds: tells that a sandbox is in use
+--   run(sandbox, opts), start_detached, signal, open_read, read, write, list_dir    see envd.lua
+--   run_code(sandbox, {language, code, timeout_s, on_line}) -> run, or nil where the sandbox has no kernel for that
 --   with_envs(sandbox, command)     the command with the sandbox's variables set, for shells that forget them
 --   release_scope(scope)            the scope ends: what holds its sandboxes lets go
 --

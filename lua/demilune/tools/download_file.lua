@@ -2,6 +2,27 @@
 local core = require "demilune.core"
 local shape = require "demilune.tools.shape"
 
+--- While a secret is live, so much is read on both sides too: it is masked whole where a border cuts it in two.
+local AROUND_BYTES = 4096
+
+--- Bytes of a file without secrets, how many of the file's they stand for, and the file's size.
+local function read_masked(sandbox, args)
+  local from = math.max(args.offset - AROUND_BYTES, 0)
+  local before = args.offset - from
+  local bytes, size = sandbox:read(args.path, from, before + args.length + AROUND_BYTES)
+  local last = math.min(#bytes, before + args.length)
+  if last <= before then return "", 0, size end
+  local shown, ends = core.vault.redact_part(bytes, before + 1, last, from + #bytes < size)
+  if ends <= before then shown, ends = "[redacted]", last end -- it goes on for longer than was read
+  return shown, ends - before, size
+end
+
+local function read(sandbox, args)
+  if core.vault.is_live() then return read_masked(sandbox, args) end
+  local bytes, size = sandbox:read(args.path, args.offset, args.length)
+  return bytes, #bytes, size
+end
+
 return {
   name = "download_file",
   title = "Download bytes",
@@ -24,11 +45,11 @@ return {
   text_without = { content_base64 = true },
   handler = function(call, args)
     local sandbox = call:use(args.sandbox_id, {})
-    local bytes, size = sandbox:read(args.path, args.offset, args.length)
-    local stop = args.offset + #bytes
+    local bytes, bytes_read, size = read(sandbox, args)
+    local stop = args.offset + bytes_read
     return {
       sandbox_id = sandbox.public_id, path = sandbox:absolute(args.path), content_base64 = core.crypto.base64(bytes),
-      size = size, offset = args.offset, bytes_read = #bytes, next_offset = stop < size and stop or core.json.null,
+      size = size, offset = args.offset, bytes_read = bytes_read, next_offset = stop < size and stop or core.json.null,
       sha256 = core.crypto.sha256(bytes),
     }
   end,

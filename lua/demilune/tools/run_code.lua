@@ -9,8 +9,11 @@ return {
   order = 2,
   effect = "execute",
   description = function(env)
-    return "Run a program and return its output and the files it made. Each call is a new process: variables and imports"
-      .. " do not carry over, files do. " .. (env.has_default and "" or shape.starts(env)) .. "`timeout` (seconds) is for this run"
+    local state = env.has_kernel
+      and "Where a sandbox has a code interpreter, variables and imports carry over; else each call is a new process. "
+      or "Each call is a new process: variables and imports do not carry over, files do. "
+    return "Run a program and return its output and the files it made. " .. state
+      .. (env.has_default and "" or shape.starts(env)) .. "`timeout` (seconds) is for this run"
       .. " only. For shell commands use run_command; over a minute, start_background_task."
   end,
   input = function(env)

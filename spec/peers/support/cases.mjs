@@ -19,10 +19,10 @@ export function within(ms, promise, what = 'it') {
 
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** One case; returns whether it passed. */
-export async function it(name, body) {
+/** One case, of at most `ms`; returns whether it passed. */
+export async function it(name, body, ms = CASE_TIMEOUT_MS) {
   try {
-    await within(CASE_TIMEOUT_MS, Promise.resolve().then(body));
+    await within(ms, Promise.resolve().then(body));
     passed += 1;
     return true;
   } catch (error) {

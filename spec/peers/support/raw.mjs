@@ -4,8 +4,6 @@ import readline from 'node:readline';
 
 import { within } from './cases.mjs';
 
-const ANSWER_TIMEOUT_MS = 20_000;
-
 export class RawClient {
   #child;
   #waiting = new Map();
@@ -14,6 +12,7 @@ export class RawClient {
   /** { message, line, method, tool }: method and tool are those of the request it answers, or null. */
   received = [];
   stderr = '';
+  answerTimeoutMs = 20_000;
 
   constructor({ command, args, env }, revision) {
     this.revision = revision;
@@ -58,7 +57,7 @@ export class RawClient {
     const whole = Object.keys(_meta).length > 0 ? { ...params, _meta } : params;
     const answer = new Promise((resolve, reject) => this.#waiting.set(id, { resolve, reject, method, tool: params?.name }));
     this.sendLine(JSON.stringify({ jsonrpc: '2.0', id, method, ...(whole && { params: whole }) }));
-    return within(ANSWER_TIMEOUT_MS, answer, `${method} ${params?.name ?? ''}`);
+    return within(this.answerTimeoutMs, answer, `${method} ${params?.name ?? ''}`);
   }
 
   notify(method, params) {
