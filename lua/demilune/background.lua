@@ -162,7 +162,7 @@ function Background:start(call, sandbox, args)
   local dir = scratch.write(sandbox, "tasks", "command", sandbox.provider:with_envs(sandbox, args.command))
   local record = store.new {
     principal = call.principal, provider = sandbox.provider.id, sandbox_id = sandbox.id, dir = dir,
-    command = text.first(args.command, COMMAND_SHOWN), timeout_s = args.timeout,
+    command = text.first(core.vault.redact(args.command), COMMAND_SHOWN), timeout_s = args.timeout,
   }
   local ok, err = pcall(reserve, self, call, record)
   if not ok then

@@ -73,15 +73,13 @@ local function slice(bytes, rest)
   return #bytes == rest and bytes or whole_characters(bytes)
 end
 
---- The part of an output from an offset on, and how many bytes it stands for. Its end may wait for what tells whether a
---- secret begins there, as long as the task runs.
+--- The part of an output from an offset on, and how many bytes it stands for.
 local function part(seen, bytes, offset, from, size)
   local before = from - math.max(offset - background_seen.AROUND_BYTES, 0)
   if before < 0 or before > #bytes then return "", 0 end
   local rest = background_seen.FINAL[seen.status] and size - from
   local piece = slice(bytes:sub(before + 1), rest)
-  local is_cut = not rest or from - before + #bytes < size
-  local shown, ends = core.vault.redact_part(bytes, before + 1, before + #piece, is_cut)
+  local shown, ends = core.vault.redact_part(bytes, before + 1, before + #piece)
   return core.text.mend(shown), ends - before
 end
 

@@ -24,8 +24,9 @@ local function note_line(self, bytes)
     if #self.line < LINE_BYTES then self.line = self.line .. bytes:sub(1, LINE_BYTES) end
     return
   end
-  local newest = before:match "([^\n]*)$"
-  if #newest == #before then newest = self.line .. newest end
+  local last_break = #before - (before:reverse():find("\n", 1, true) or #before + 1) + 1
+  local newest = before:sub(last_break + 1)
+  if last_break == 0 then newest = self.line .. newest end
   self.line = rest:sub(1, LINE_BYTES)
   self.on_line(newest)
 end

@@ -20,6 +20,8 @@ local FRAME_MAX_BYTES = 8 * 1024 * 1024
 local UNARY_MAX_BYTES = 8 * 1024 * 1024
 local ERROR_MAX_BYTES = 65536
 local UNARY_TIMEOUT_MS = 30000
+--- For the words of a refusal, which only tell more of what the status says.
+local ERROR_TIMEOUT_MS = 5000
 local FILE_TIMEOUT_MS = 120000
 --- Beyond a command's own deadline, for its last words.
 local STREAM_MARGIN_MS = 10000
@@ -113,8 +115,9 @@ end
 
 local function read_error(res)
   local parts, size = {}, 0
-  while size < ERROR_MAX_BYTES do
-    local chunk = res:read(UNARY_TIMEOUT_MS)
+  local deadline_ms = core.task.now_ms() + ERROR_TIMEOUT_MS
+  while size < ERROR_MAX_BYTES and core.task.now_ms() < deadline_ms do
+    local chunk = res:read(math.max(0, deadline_ms - core.task.now_ms()))
     if not chunk then break end
     parts[#parts + 1], size = chunk, size + #chunk
   end
@@ -125,7 +128,9 @@ end
 local function read_more(res, deadline_ms, on_quiet)
   local quiet_ms = envd.QUIET_MS
   while true do
-    local left_ms = math.max(0, deadline_ms - core.task.now_ms())
+    local left_ms = deadline_ms - core.task.now_ms()
+    -- Also where more is always there: a stream that never rests has a deadline too.
+    if left_ms <= 0 then errors.raise "provider_timeout" end
     local is_whole = not on_quiet or quiet_ms >= left_ms
     local chunk, err = res:read(is_whole and left_ms or quiet_ms)
     if chunk then return chunk end
@@ -322,7 +327,9 @@ Reader.__index = Reader
 --- The next bytes, or nil at the end.
 ---@return string?
 function Reader:read()
-  local chunk, err = self.res:read(FILE_TIMEOUT_MS)
+  local left_ms = self.deadline_ms - core.task.now_ms()
+  if left_ms <= 0 then errors.raise "provider_timeout" end
+  local chunk, err = self.res:read(left_ms)
   if err then error(err, 0) end
   if chunk and self.is_counted then self.size = self.size + #chunk end
   return chunk
@@ -350,7 +357,10 @@ function envd.open_read(plane, ref, path, timeout_ms)
     raise_status(res, ok and answer or "")
   end
   local length = res.headers["content-length"]
-  return setmetatable({ res = res, size = length and size_of(length) or 0, is_counted = not length }, Reader)
+  return setmetatable({
+    res = res, size = length and size_of(length) or 0, is_counted = not length,
+    deadline_ms = core.task.now_ms() + FILE_TIMEOUT_MS,
+  }, Reader)
 end
 
 --- Uploads a file as a whole, in one of the forms that envd knows.

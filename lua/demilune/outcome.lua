@@ -42,10 +42,10 @@ local function fit(bytes, most, cut)
   return text.mend(piece), #piece
 end
 
---- What was kept of an output, without secrets. A head that goes on may end in half of one: that is left out. A tail may
---- begin so, within the slack.
+--- What was kept of an output, without secrets. A head that goes on may end in half of one, and a tail begin so, but
+--- within the slack.
 local function redacted(stream)
-  local head = core.vault.redact(stream.head, stream.tail ~= nil or stream.total > #stream.head)
+  local head = core.vault.redact(stream.head)
   return head, stream.tail and core.vault.redact(stream.tail)
 end
 

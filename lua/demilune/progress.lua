@@ -9,8 +9,6 @@ local INTERVAL_MS = 200
 --- One tick less than the 15 s that are promised.
 local SILENCE_MS = 15000 - INTERVAL_MS
 local LINE_BYTES = 200
---- A line of this length may have been cut by the driver, at a character's border, and end in half a secret.
-local CUT_BYTES = LINE_BYTES - 3
 
 ---@class demilune.Progress
 local Progress = {}
@@ -54,7 +52,7 @@ end
 --- Notes a whole line of output; it is sent at once when the last one is long enough ago.
 ---@param line string  bytes of any kind
 function Progress:line(line)
-  line = core.vault.redact(line, #line >= CUT_BYTES)
+  line = core.vault.redact(line)
   if line == "" then return end
   self.newest = core.text.mend(core.text.head(line, LINE_BYTES))
   if core.task.now_ms() - self.sent_ms >= INTERVAL_MS then self:emit(self.newest) end

@@ -1,7 +1,7 @@
 --- reap.lua - what a scope could not end in time is ended by a process of its own, which outlives the server.
 --
 -- Both halves are here. The scope's half starts `demilune reap` and writes to a pipe, never to arguments or the
--- environment: first the credentials, from vault to vault, then the job, { jobs = { {entry, ids, stamps} } }. An entry is
+-- environment: first the credential, from vault to vault, then the job, {entry, ids, stamps}. The entry is
 -- a provider of the settled configuration, so that no file is read again. A stamp finds a sandbox whose creation was
 -- answered after nobody listened any more.
 local connect = require "demilune.connect"
@@ -18,11 +18,15 @@ reap.TIME_MS = 30000
 reap.FD = 3
 
 local RETRY_MS = 1000
---- A pipe holds 64 KiB (pipe(7)), so that the job is written without waiting for its reader.
-local JOB_BYTES_MAX = 48 * 1024
+--- One try, so that a service which hangs once is asked again.
+local TRY_MS = 8000
+--- A pipe holds 64 KiB (pipe(7)), so that the job is written without waiting for its reader: a process takes so many ids
+--- and stamps of one provider.
+local JOB_BYTES_MAX = 60 * 1024
+local ENTRIES_MAX = 256
 local START_MS = 1000
 local READ_MS = 5000
-local CREDENTIALS_MAX = 16
+local CREDENTIALS_MAX = 1
 --- Requests at a time.
 local PLACES = 32
 
@@ -38,26 +42,14 @@ local function environment()
   return env
 end
 
-local function credential_names(jobs)
-  local names, seen = {}, {}
-  for _, job in ipairs(jobs) do
-    local name = job.entry.credential
-    if name and not seen[name] then names[#names + 1], seen[name] = name, true end
-  end
-  return names
-end
-
-local function write_all(fd, jobs, text)
-  local ok, err = core.vault.hand_over(fd, credential_names(jobs))
+local function write_all(fd, job, text)
+  local ok, err = core.vault.hand_over(fd, { job.entry.credential })
   if ok then ok, err = core.sys.write(fd, text) end
   return ok, err
 end
 
---- Starts a process that ends these sandboxes. Returns whether it was told.
----@param jobs {entry: table, ids: string[], stamps: string[]}[]
----@return boolean
-function reap.start(jobs)
-  local text = core.json.encode { jobs = core.json.array(jobs) }
+local function start_one(job)
+  local text = core.json.encode(job)
   if #text > JOB_BYTES_MAX then return false end
   local read_fd, write_fd = core.sys.pipe()
   if not read_fd then return false end
@@ -65,10 +57,36 @@ function reap.start(jobs)
     argv = { core.sys.executable(), "reap", "--detach" }, env = environment(), fds = { [reap.FD] = read_fd },
   }
   core.sys.close(read_fd)
-  local ok = child and write_all(write_fd, jobs, text)
+  local ok = child and write_all(write_fd, job, text)
   core.sys.close(write_fd)
   if child then child:wait(START_MS) end
   return ok == true
+end
+
+--- A job in pieces that fit into a pipe.
+local function pieces_of(job)
+  local pieces, count = {}, 0
+  for _, kind in ipairs { "ids", "stamps" } do
+    for _, value in ipairs(job[kind]) do
+      if count % ENTRIES_MAX == 0 then
+        pieces[#pieces + 1] = { entry = job.entry, ids = core.json.array {}, stamps = core.json.array {} }
+      end
+      count = count + 1
+      table.insert(pieces[#pieces][kind], value)
+    end
+  end
+  return pieces
+end
+
+--- Starts processes that end these sandboxes. Returns whether all were told.
+---@param jobs {entry: table, ids: string[], stamps: string[]}[]  one a provider
+---@return boolean
+function reap.start(jobs)
+  local ok = true
+  for _, job in ipairs(jobs) do
+    for _, piece in ipairs(pieces_of(job)) do ok = start_one(piece) and ok end
+  end
+  return ok
 end
 
 -- ---- the child ----
@@ -76,7 +94,9 @@ end
 --- Tries until it works or the time is over. Returns whether it did.
 local function insist(deadline_ms, fn, ...)
   while true do
-    if pcall(fn, ...) then return true end
+    local try = task.spawn(fn, ...)
+    if try:wait(math.min(TRY_MS, math.max(0, deadline_ms - task.now_ms()))) then return true end
+    try:cancel()
     if task.now_ms() + RETRY_MS >= deadline_ms then return false end
     task.sleep(RETRY_MS)
   end
@@ -95,8 +115,9 @@ local function spawn_kills(job, deadline_ms, kills)
   for _, id in ipairs(job.ids) do
     if provider:is_id(id) then kills[#kills + 1] = task.spawn(insist, deadline_ms, provider.kill, provider, id) end
   end
+  -- That one goes on looking by itself.
   for _, stamp in ipairs(job.stamps) do
-    kills[#kills + 1] = task.spawn(insist, deadline_ms, provider.kill_by_stamp, provider, stamp, deadline_ms)
+    kills[#kills + 1] = task.spawn(provider.kill_by_stamp, provider, stamp, deadline_ms)
   end
 end
 
@@ -107,15 +128,12 @@ end
 function reap.work(text)
   local deadline_ms = task.now_ms() + reap.TIME_MS
   local job, kills, done = connect.object(text), {}, 0
-  for _, one in ipairs(job and connect.is_array(job.jobs) and job.jobs or {}) do
-    local is_job = connect.is_object(one) and connect.is_object(one.entry)
-    if is_job and is_list_of_strings(one.ids) and is_list_of_strings(one.stamps) then
-      spawn_kills(one, deadline_ms, kills)
-    end
-  end
+  local is_job = job and connect.is_object(job.entry) and is_list_of_strings(job.ids) and is_list_of_strings(job.stamps)
+  if not is_job then return 0, 0 end
+  spawn_kills(job, deadline_ms, kills)
   for _, kill in ipairs(kills) do
-    local _, ok = kill:wait(math.max(0, deadline_ms - task.now_ms()))
-    if ok == true then done = done + 1 end
+    local ok, value = kill:wait(math.max(0, deadline_ms - task.now_ms()))
+    if ok and value ~= false then done = done + 1 end
     kill:cancel()
   end
   return #kills, done

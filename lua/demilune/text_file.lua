@@ -6,6 +6,10 @@ local text_file = {}
 
 local text = core.text
 
+--- Of a cut line so much more is looked at: a secret that the cut would halve is masked whole. What is shown must not
+--- depend on whether it begins as a secret does, since whoever writes files could find one out that way, byte by byte.
+local AROUND_BYTES = 4096
+
 --- An iterator over lines, each with its line end. Of a longer line `most` bytes are kept, and it counts as cut.
 local function lines_of(reader, most)
   local buffer, at = "", 1
@@ -46,7 +50,7 @@ end
 ---@param args {start_line: integer, max_lines: integer, max_bytes: integer, encoding: string}
 ---@return table
 function text_file.page(reader, args)
-  local next_line = lines_of(reader, args.max_bytes + 1)
+  local next_line = lines_of(reader, args.max_bytes + 1 + (core.vault.is_live() and AROUND_BYTES or 0))
   for _ = 2, args.start_line do
     if not next_line() then break end
   end
@@ -59,8 +63,7 @@ function text_file.page(reader, args)
       break
     end
     truncated = is_cut or #line > args.max_bytes
-    -- Cut in the middle of a line, so perhaps of a secret; a secret has no line end in it.
-    if truncated then line = core.vault.redact(line, true):sub(1, args.max_bytes + 1) end
+    if truncated then line = core.vault.redact(line):sub(1, args.max_bytes + 1) end
     kept[#kept + 1] = line
     bytes = bytes + #line
   end

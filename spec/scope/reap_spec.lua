@@ -91,7 +91,7 @@ describe("reap.work", function()
   local function job(fields)
     local one = { entry = { id = "cloud", type = "fake" }, ids = json.array {}, stamps = json.array {} }
     for key, value in pairs(fields) do one[key] = value end
-    return json.encode { jobs = json.array { one } }
+    return json.encode(one)
   end
 
   local function prepare(fn)
@@ -136,7 +136,7 @@ describe("reap.work", function()
   end))
 
   it("does nothing with what is no job", prepare(function()
-    for _, text in ipairs { "", "[]", "{}", '{"jobs":7}', '{"jobs":[7]}', job { ids = json.array { 7 } }, job { ids = "a" } } do
+    for _, text in ipairs { "", "[]", "{}", '{"entry":7}', '{"entry":{}}', job { ids = json.array { 7 } }, job { ids = "a" } } do
       assert.are.same({ 0, 0 }, { reap.work(text) })
     end
     assert.are.same({ 0, 0 }, { reap.work(job { ids = json.array { "../x" } }) })

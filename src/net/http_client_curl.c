@@ -33,6 +33,7 @@ typedef struct lane {
   dml_http_wires *wires;
   CURLM *multi; /* NULL: made by the next start */
   uv_timer_t *timer;
+  uv_idle_t *soon; /* in place of a timer of no time */
   size_t count;
   bool is_idle_wanted; /* close_idle waits for the last wire */
 } lane;
@@ -216,23 +217,39 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *ud, void *soc
   return 0;
 }
 
-static void on_timer(uv_timer_t *timer) {
-  lane *in = timer->data;
+static void go_on(lane *in) {
   int running;
   curl_multi_socket_action(in->multi, CURL_SOCKET_TIMEOUT, 0, &running);
   dispatch(in);
+}
+
+static void on_timer(uv_timer_t *timer) { go_on(timer->data); }
+
+static void on_soon(uv_idle_t *soon) {
+  uv_idle_stop(soon);
+  go_on(soon->data);
+}
+
+/* Once in the loop's next turn. A timer of no time, started within a timer, runs in the same turn again (libuv 1.44), so
+ * that a peer which always has more to say would keep the loop from everything else. */
+static void start_soon(lane *in) {
+  uv_timer_stop(in->timer);
+  uv_idle_start(in->soon, on_soon);
 }
 
 /* One millisecond more than asked: a timer that fires early is not asked for again by libcurl. */
 static int on_timeout_wanted(CURLM *multi, long timeout_ms, void *ud) {
   lane *in = ud;
   (void)multi;
-  if (timeout_ms < 0) {
-    uv_timer_stop(in->timer);
+  if (timeout_ms == 0) {
+    start_soon(in);
     return 0;
   }
+  uv_idle_stop(in->soon);
+  uv_timer_stop(in->timer);
+  if (timeout_ms < 0) return 0;
   uv_update_time(in->wires->loop);
-  uv_timer_start(in->timer, on_timer, timeout_ms > 0 ? (uint64_t)timeout_ms + 1 : 0, 0);
+  uv_timer_start(in->timer, on_timer, (uint64_t)timeout_ms + 1, 0);
   return 0;
 }
 
@@ -272,6 +289,7 @@ static void reopen_if_wanted(lane *in) {
   curl_multi_cleanup(in->multi);
   in->multi = NULL;
   uv_timer_stop(in->timer);
+  uv_idle_stop(in->soon);
 }
 
 /* ---- what libcurl hands over ---- */
@@ -350,12 +368,11 @@ static curl_socket_t open_socket(void *ud, curlsocktype purpose, struct curl_soc
 
 /* ---- the table ---- */
 
-static void free_timer(uv_handle_t *handle) { free(handle); }
+static void free_handle_itself(uv_handle_t *handle) { free(handle); }
 
-static void close_timer(lane *in) {
-  if (!in->timer) return;
-  uv_timer_stop(in->timer);
-  uv_close((uv_handle_t *)in->timer, free_timer);
+static void close_handles(lane *in) {
+  if (in->timer) uv_close((uv_handle_t *)in->timer, free_handle_itself);
+  if (in->soon) uv_close((uv_handle_t *)in->soon, free_handle_itself);
 }
 
 static bool open_lane(dml_http_wires *wires, lane *in) {
@@ -364,6 +381,10 @@ static bool open_lane(dml_http_wires *wires, lane *in) {
   if (!in->timer) return false;
   uv_timer_init(wires->loop, in->timer);
   in->timer->data = in;
+  in->soon = calloc(1, sizeof *in->soon);
+  if (!in->soon) return false;
+  uv_idle_init(wires->loop, in->soon);
+  in->soon->data = in;
   return true;
 }
 
@@ -375,7 +396,7 @@ static dml_status wires_open(uv_loop_t *loop, dml_http_wires **out) {
   if (ok) wires->loop = loop;
   for (size_t i = 0; i < LANE_COUNT && ok; i++) ok = open_lane(wires, &wires->lanes[i]);
   if (!ok) {
-    for (size_t i = 0; i < LANE_COUNT && wires; i++) close_timer(&wires->lanes[i]);
+    for (size_t i = 0; i < LANE_COUNT && wires; i++) close_handles(&wires->lanes[i]);
     free(wires);
     curl_global_cleanup();
     return DML_INTERNAL;
@@ -390,7 +411,7 @@ static void wires_close(dml_http_wires *wires) {
   while (wires->pooled > 0) curl_easy_cleanup(wires->pool[--wires->pooled]);
   for (size_t i = 0; i < LANE_COUNT; i++) {
     if (wires->lanes[i].multi) curl_multi_cleanup(wires->lanes[i].multi);
-    close_timer(&wires->lanes[i]);
+    close_handles(&wires->lanes[i]);
   }
   free(wires);
   curl_global_cleanup();
@@ -559,7 +580,7 @@ static void wire_resume(dml_http_wire *wire) {
   wire->is_done = true;
   release_easy(wire);
   touch(wire);
-  uv_timer_start(wire->lane->timer, on_timer, 0, 0);
+  start_soon(wire->lane);
 }
 
 static void wire_cancel(dml_http_wire *wire) {

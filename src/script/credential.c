@@ -247,7 +247,7 @@ static size_t take_token(void *ud, size_t pointer, const unsigned char *bytes, s
   (void)pointer;
   lift *l = ud;
   char digits[16];
-  if (dml_secret_fault(bytes, len))
+  if (dml_token_fault(bytes, len))
     *status = DML_INVALID_RESPONSE;
   else
     *status = dml_secrets_add(&l->face->vault.secrets, bytes, len, &l->tokens[l->count]);

@@ -49,6 +49,21 @@ const char *dml_secret_fault(const unsigned char *bytes, size_t len) {
   return NULL;
 }
 
+static bool is_token_char(unsigned char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c && strchr("-._~+/=:", c));
+}
+
+const char *dml_token_fault(const unsigned char *bytes, size_t len) {
+  bool has_digit = false;
+  if (len < DML_TOKEN_MIN_BYTES) return "is shorter than 16 bytes";
+  if (len > DML_SECRET_MAX_BYTES) return "is longer than 8192 bytes";
+  for (size_t i = 0; i < len; i++) {
+    if (!is_token_char(bytes[i])) return "holds what no token has";
+    if (bytes[i] >= '0' && bytes[i] <= '9') has_digit = true;
+  }
+  return has_digit || len >= DML_TOKEN_PLAIN_MIN_BYTES ? NULL : "could be a word";
+}
+
 /* ---- the filter ---- */
 
 static void set_bit(dml_secrets *set, uint32_t place) { set->filter[place >> 6] |= UINT64_C(1) << (place & 63); }

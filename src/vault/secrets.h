@@ -16,6 +16,9 @@
 #include "vault/arena.h"
 
 #define DML_SECRET_MIN_BYTES 8u
+#define DML_TOKEN_MIN_BYTES 16u
+/* Without a digit in it; the names of our protocol are shorter. */
+#define DML_TOKEN_PLAIN_MIN_BYTES 32u
 #define DML_SECRET_MAX_BYTES DML_ARENA_BLOCK_MAX_BYTES
 /* Live at a time. */
 #define DML_SECRETS_MAX 2048u
@@ -50,6 +53,9 @@ void dml_secrets_deinit(dml_secrets *set);
 
 /* What is wrong with the bytes as a secret, one sentence without a subject ("is shorter than 8 bytes"), or NULL. */
 const char *dml_secret_fault(const unsigned char *bytes, size_t len);
+/* The same for a token that a service chose: it will be masked in every answer, also in those about others, so it must not
+ * be able to be a word or punctuation of ours. Static text or NULL. */
+const char *dml_token_fault(const unsigned char *bytes, size_t len);
 /* Adds a secret, or a reference to the same bytes. `bytes` may lie in the arena's scratch (then entered).
  * Errors: DML_INVALID_ARGUMENT (dml_secret_fault), DML_TOO_LARGE (no room). */
 dml_status dml_secrets_add(dml_secrets *set, const unsigned char *bytes, size_t len, dml_secret_id *out);

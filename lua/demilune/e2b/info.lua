@@ -9,6 +9,7 @@ local ID_BYTES_MAX = 128
 local TEXT_BYTES_MAX = 256
 local TIME_BYTES_MAX = 40
 local VERSION_BYTES_MAX = 32
+local COUNT_MAX = 1 << 40
 
 --- Statuses that a listing of the service can ask for.
 info.STATES = { running = true, paused = true }
@@ -29,7 +30,7 @@ end
 
 --- A time of the service in ISO 8601 UTC, or nil.
 local function time_of(value)
-  return type(value) == "string" and #value <= TIME_BYTES_MAX and value:match "^%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%d[%d.]*Z$" or nil
+  return type(value) == "string" and #value <= TIME_BYTES_MAX and value:match "^%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%d%.?%d*Z$" or nil
 end
 
 --- Milliseconds since the epoch of such a time.
@@ -44,6 +45,12 @@ local function epoch_ms(iso)
   local days = era * 146097 + yoe * 365 + yoe // 4 - yoe // 100 + doy - 719468
   local ms = math.floor((tonumber("0" .. rest) or 0) * 1000)
   return ((days * 24 + tonumber(hour)) * 60 + tonumber(minute)) * 60000 + tonumber(second) * 1000 + ms
+end
+
+--- A size of the service: a number from 0 to what no sandbox has; nil where it is none.
+local function count_of(value, is_whole)
+  if not math.type(value) or not (value >= 0 and value <= COUNT_MAX) then return nil end
+  return is_whole and math.tointeger(value) or not is_whole and value or nil
 end
 
 --- The variables of a sandbox as our engine tells them, nil where the service does not: those that a shell can export.
@@ -72,8 +79,8 @@ function info.of(entry)
     id = entry.sandboxID, template = info.text(entry.alias) or info.text(entry.templateID),
     status = info.STATES[entry.state] and entry.state or "running", started_at = started, end_at = ends,
     ends_in_ms = ends and epoch_ms(ends) - now or nil, age_ms = started and now - epoch_ms(started) or nil,
-    cpu_count = type(entry.cpuCount) == "number" and entry.cpuCount or nil, memory_mb = math.tointeger(entry.memoryMB),
-    disk_size_mb = math.tointeger(entry.diskSizeMB), owner = info.text(metadata.demilune_principal), envs = envs_of(entry),
+    cpu_count = count_of(entry.cpuCount, false), memory_mb = count_of(entry.memoryMB, true),
+    disk_size_mb = count_of(entry.diskSizeMB, true), owner = info.text(metadata.demilune_principal), envs = envs_of(entry),
   }, metadata
 end
 
@@ -83,8 +90,8 @@ end
 function info.version(value)
   if type(value) ~= "string" or #value > VERSION_BYTES_MAX then return nil end
   local major, minor, patch = value:match "^v?(%d+)%.(%d+)%.(%d+)"
-  if not major then return nil end
-  return { math.tointeger(tonumber(major)), math.tointeger(tonumber(minor)), math.tointeger(tonumber(patch)) }
+  local version = { math.tointeger(tonumber(major)), math.tointeger(tonumber(minor)), math.tointeger(tonumber(patch)) }
+  return #version == 3 and version or nil
 end
 
 --- Whether a version is known and not below another.

@@ -90,7 +90,9 @@ end
 local function watch(res, deadline_ms, run, out, err)
   local lines = setmetatable({ parts = {}, size = 0 }, Lines)
   while true do
-    local chunk, failure = res:read(math.max(0, deadline_ms - core.task.now_ms()))
+    local left_ms = deadline_ms - core.task.now_ms()
+    if left_ms <= 0 then return false end
+    local chunk, failure = res:read(left_ms)
     if failure and failure.category == "provider_timeout" then return false end
     if failure then error(failure, 0) end
     if not chunk then errors.raise "invalid_response" end
@@ -104,8 +106,9 @@ end
 
 local function read_refusal(res)
   local parts, size = {}, 0
-  while size < ERROR_MAX_BYTES do
-    local chunk = res:read(PROBE_TIMEOUT_MS)
+  local deadline_ms = core.task.now_ms() + PROBE_TIMEOUT_MS
+  while size < ERROR_MAX_BYTES and core.task.now_ms() < deadline_ms do
+    local chunk = res:read(math.max(0, deadline_ms - core.task.now_ms()))
     if not chunk then break end
     parts[#parts + 1], size = chunk, size + #chunk
   end

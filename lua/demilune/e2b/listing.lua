@@ -42,6 +42,7 @@ function listing.each(self, place, opts, fn)
     if next_cursor == cursor then errors.raise "invalid_response" end
     cursor = next_cursor
   end
+  errors.raise "invalid_response"
 end
 
 return listing

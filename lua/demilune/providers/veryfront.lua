@@ -380,7 +380,7 @@ function Veryfront:list(opts)
     if next_cursor == cursor then errors.raise "invalid_response" end
     cursor = next_cursor
   end
-  return infos
+  errors.raise "invalid_response"
 end
 
 -- ---- creation ----

@@ -12,8 +12,7 @@ local function read_masked(sandbox, args)
   local bytes, size = sandbox:read(args.path, from, before + args.length + AROUND_BYTES)
   local last = math.min(#bytes, before + args.length)
   if last <= before then return "", 0, size end
-  local shown, ends = core.vault.redact_part(bytes, before + 1, last, from + #bytes < size)
-  if ends <= before then shown, ends = "[redacted]", last end -- it goes on for longer than was read
+  local shown, ends = core.vault.redact_part(bytes, before + 1, last)
   return shown, ends - before, size
 end
 
