@@ -249,6 +249,11 @@ describe("the credentials", function()
     assert.truthy(message:find("credentials.a.source is a command in a folder with blanks in its name", 1, true), message)
   end)
 
+  it("name a variable once: who reads it wipes it", function()
+    assert_says(credentials 'a = { source = "env:KEY" }, b = { source = "env:KEY" }', "credentials.b.source is the source of a too")
+    load_text(credentials 'a = { source = "env:A" }, b = { source = "env:B" }, c = { source = "file:/k" }, d = { source = "file:/k" }')
+  end)
+
   it("have sources of known kinds", function()
     local kinds = "must be env:NAME, file:PATH, cred:NAME or cmd:PROGRAM"
     for source, words in pairs {

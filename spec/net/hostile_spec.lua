@@ -105,6 +105,25 @@ describe("core.http", function()
       res:close()
     end)
   end)
+
+  it("serves others while a stream comes faster than it can be worked on", function()
+    run(function()
+      local res = assert(harness.fetch(path, "/endless", { stream = true }))
+      local reading = task.spawn(function()
+        while res:read(1000) do
+          local until_s = os.clock() + 0.003
+          while os.clock() < until_s do end
+        end
+      end)
+      for _ = 1, 20 do
+        local from = task.now_ms()
+        assert.are.equal("hello", assert(harness.fetch(path, "/to-the-end", { timeout_ms = 5000 })).body)
+        assert.is_true(task.now_ms() - from < 2000)
+      end
+      reading:cancel()
+      res:close()
+    end)
+  end)
 end)
 
 describe("core.httpd answers curl", function()

@@ -96,10 +96,18 @@ end
 
 --- Paths from the root: the process that reads a source may stand elsewhere than the one that read the file.
 local function settle_sources(config, folder, faults)
+  -- Whoever reads a variable wipes it, so that it can be read once.
+  local reader_of = {}
   for _, name in ipairs(names_of(config.credentials)) do
     local entry = config.credentials[name]
     local source, fault = secrets.resolve(entry.source, folder)
     entry.source = source or entry.source
+    local variable = source and source:match "^env:"
+    if variable and reader_of[source] and not fault then
+      fault = "is the source of " .. reader_of[source] .. " too; name that one in the provider, and leave this out"
+    elseif variable then
+      reader_of[source] = name
+    end
     if fault then
       local path = { "credentials", name, "source" }
       faults[#faults + 1] = { path = path, text = words.path(path) .. " " .. fault }
