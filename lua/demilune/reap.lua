@@ -48,6 +48,14 @@ local function write_all(fd, job, text)
   return ok, err
 end
 
+--- Without its key nothing was ever asked of a service, so that nothing can be left there.
+local function has_key(job)
+  for _, credential in ipairs(core.vault.status().credentials) do
+    if credential.name == job.entry.credential then return credential.state == "loaded" end
+  end
+  return false
+end
+
 local function start_one(job)
   local text = core.json.encode(job)
   if #text > JOB_BYTES_MAX then return false end
@@ -84,7 +92,7 @@ end
 function reap.start(jobs)
   local ok = true
   for _, job in ipairs(jobs) do
-    for _, piece in ipairs(pieces_of(job)) do ok = start_one(piece) and ok end
+    for _, piece in ipairs(has_key(job) and pieces_of(job) or {}) do ok = start_one(piece) and ok end
   end
   return ok
 end

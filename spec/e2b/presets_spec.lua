@@ -103,3 +103,27 @@ describe("a place", function()
     end
   end)
 end)
+
+describe("what a service says of a sandbox", function()
+  local info = require "demilune.e2b.info"
+
+  it("has a version only where it is three numbers", function()
+    assert.are.same({ 0, 6, 5 }, info.version "0.6.5")
+    for _, odd in ipairs { "99999999999999999999.1.1", "0.99999999999999999999.1", "1.1", "x", 7, false } do
+      assert.is_nil(info.version(odd), tostring(odd))
+    end
+  end)
+
+  it("has sizes and times only where they are some", function()
+    local made = info.of {
+      sandboxID = "x1", cpuCount = -1e308, memoryMB = -5, diskSizeMB = "12", endAt = "9999-99-99T99:99:99.1.2.3Z",
+      startedAt = "2026-01-01T00:00:00.123456789Z",
+    }
+    assert.are.same({ nil, nil, nil, nil, "2026-01-01T00:00:00.123456789Z" },
+      { made.cpu_count, made.memory_mb, made.disk_size_mb, made.end_at, made.started_at })
+    assert.is_nil(made.end_at)
+    made = info.of { sandboxID = "x1", cpuCount = 0.5, memoryMB = 512.0, diskSizeMB = 1 << 50 }
+    assert.are.same({ 0.5, 512 }, { made.cpu_count, made.memory_mb })
+    assert.is_nil(made.disk_size_mb)
+  end)
+end)

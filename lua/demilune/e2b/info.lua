@@ -90,8 +90,8 @@ end
 function info.version(value)
   if type(value) ~= "string" or #value > VERSION_BYTES_MAX then return nil end
   local major, minor, patch = value:match "^v?(%d+)%.(%d+)%.(%d+)"
-  local version = { math.tointeger(tonumber(major)), math.tointeger(tonumber(minor)), math.tointeger(tonumber(patch)) }
-  return #version == 3 and version or nil
+  major, minor, patch = math.tointeger(tonumber(major)), math.tointeger(tonumber(minor)), math.tointeger(tonumber(patch))
+  return major and minor and patch and { major, minor, patch } or nil
 end
 
 --- Whether a version is known and not below another.
