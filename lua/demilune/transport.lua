@@ -6,6 +6,7 @@
 local core = require "demilune.core"
 local errors = require "demilune.errors"
 local gate = require "demilune.gate"
+local time = require "demilune.time"
 
 local task = core.task
 
@@ -58,16 +59,11 @@ end
 
 -- ---- Retry-After ----
 
---- Days from 1970-01-01 of a day of the Gregorian calendar.
-local function days_of(year, month, day)
-  if month <= 2 then year, month = year - 1, month + 12 end
-  return 365 * year + year // 4 - year // 100 + year // 400 + (153 * (month - 3) + 2) // 5 + day - 719469
-end
-
 local function time_of(year, month_name, day, hour, minute, second)
   local month = MONTHS[month_name]
   if not month then return nil end
-  return ((days_of(tonumber(year), month, tonumber(day)) * 24 + tonumber(hour)) * 60 + tonumber(minute)) * 60 + tonumber(second)
+  local days = time.days(math.tointeger(tonumber(year)), month, math.tointeger(tonumber(day)))
+  return ((days * 24 + tonumber(hour)) * 60 + tonumber(minute)) * 60 + tonumber(second)
 end
 
 --- Seconds since 1970 of an HTTP date in one of its three forms (RFC 9110 §5.6.7).

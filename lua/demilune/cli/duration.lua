@@ -1,5 +1,6 @@
 --- cli/duration.lua - times of results in the words of people.
 local core = require "demilune.core"
+local time = require "demilune.time"
 
 local duration = {}
 
@@ -7,17 +8,8 @@ local duration = {}
 ---@param iso string  ISO 8601 in UTC, as results have it
 ---@return number? seconds  negative when it is past; nil when that is no time
 function duration.until_iso(iso)
-  local year, month, day, hour, minute, second = iso:match "^(%d%d%d%d)-(%d%d)-(%d%d)T(%d%d):(%d%d):([%d.]+)Z$"
-  second = tonumber(second)
-  if not second then return nil end
-  -- Days from civil: http://howardhinnant.github.io/date_algorithms.html
-  local y, m, d = math.tointeger(year), math.tointeger(month), math.tointeger(day)
-  if m <= 2 then y = y - 1 end
-  local era = y // 400
-  local of_era = y - era * 400
-  local of_year = (153 * ((m + 9) % 12) + 2) // 5 + d - 1
-  local days = era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
-  return days * 86400 + math.tointeger(hour) * 3600 + math.tointeger(minute) * 60 + second - core.task.epoch_ms() / 1000
+  local known = time.iso(iso)
+  return known and (time.epoch_ms(known) - core.task.epoch_ms()) / 1000
 end
 
 --- "48 s", "12 min", "3 h 5 min", "1 day 2 h".

@@ -2,12 +2,12 @@
 local connect = require "demilune.connect"
 local core = require "demilune.core"
 local errors = require "demilune.errors"
+local time = require "demilune.time"
 
 local info = {}
 
 local ID_BYTES_MAX = 128
 local TEXT_BYTES_MAX = 256
-local TIME_BYTES_MAX = 40
 local VERSION_BYTES_MAX = 32
 local COUNT_MAX = 1 << 40
 
@@ -26,25 +26,6 @@ end
 ---@return string?
 function info.text(value)
   return type(value) == "string" and #value <= TEXT_BYTES_MAX and core.text.is_utf8(value) and value or nil
-end
-
---- A time of the service in ISO 8601 UTC, or nil.
-local function time_of(value)
-  return type(value) == "string" and #value <= TIME_BYTES_MAX and value:match "^%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%d%.?%d*Z$" or nil
-end
-
---- Milliseconds since the epoch of such a time.
-local function epoch_ms(iso)
-  local year, month, day, hour, minute, second, rest = iso:match "^(%d+)-(%d+)-(%d+)T(%d+):(%d+):(%d+)([%d.]*)Z$"
-  -- days from civil: http://howardhinnant.github.io/date_algorithms.html
-  local y, m, d = math.tointeger(year), math.tointeger(month), math.tointeger(day)
-  if m <= 2 then y = y - 1 end
-  local era = y // 400
-  local yoe = y - era * 400
-  local doy = (153 * (m + (m > 2 and -3 or 9)) + 2) // 5 + d - 1
-  local days = era * 146097 + yoe * 365 + yoe // 4 - yoe // 100 + doy - 719468
-  local ms = math.floor((tonumber("0" .. rest) or 0) * 1000)
-  return ((days * 24 + tonumber(hour)) * 60 + tonumber(minute)) * 60000 + tonumber(second) * 1000 + ms
 end
 
 --- A size of the service: a number from 0 to what no sandbox has; nil where it is none.
@@ -73,12 +54,12 @@ function info.of(entry)
     errors.raise "invalid_response"
   end
   local metadata = connect.is_object(entry.metadata) and entry.metadata or {}
-  local started, ends = time_of(entry.startedAt), time_of(entry.endAt)
+  local started, ends = time.iso(entry.startedAt), time.iso(entry.endAt)
   local now = core.task.epoch_ms()
   return {
     id = entry.sandboxID, template = info.text(entry.alias) or info.text(entry.templateID),
     status = info.STATES[entry.state] and entry.state or "running", started_at = started, end_at = ends,
-    ends_in_ms = ends and epoch_ms(ends) - now or nil, age_ms = started and now - epoch_ms(started) or nil,
+    ends_in_ms = ends and time.epoch_ms(ends) - now or nil, age_ms = started and now - time.epoch_ms(started) or nil,
     cpu_count = count_of(entry.cpuCount, false), memory_mb = count_of(entry.memoryMB, true),
     disk_size_mb = count_of(entry.diskSizeMB, true), owner = info.text(metadata.demilune_principal), envs = envs_of(entry),
   }, metadata

@@ -13,6 +13,7 @@ local remote_mcp = require "demilune.remote_mcp"
 local run = require "demilune.veryfront.run"
 local schema = require "demilune.schema"
 local text = require "demilune.text"
+local time = require "demilune.time"
 local transport = require "demilune.transport"
 
 local task = core.task
@@ -261,25 +262,6 @@ local STATUSES = {
   pending = "creating", provisioning = "creating", running = "running", error = "error", deleting = "stopping",
 }
 
---- A time of the service in ISO 8601 UTC, or nil.
-local function time_of(value)
-  return type(value) == "string" and #value <= 40 and value:match "^%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%d[%d.]*Z$" or nil
-end
-
---- Milliseconds since the epoch of such a time.
-local function epoch_ms(iso)
-  local year, month, day, hour, minute, second, rest = iso:match "^(%d+)-(%d+)-(%d+)T(%d+):(%d+):(%d+)([%d.]*)Z$"
-  -- days from civil: http://howardhinnant.github.io/date_algorithms.html
-  local y, m, d = math.tointeger(year), math.tointeger(month), math.tointeger(day)
-  if m <= 2 then y = y - 1 end
-  local era = y // 400
-  local yoe = y - era * 400
-  local days = era * 146097 + yoe * 365 + yoe // 4 - yoe // 100 + (153 * (m + (m > 2 and -3 or 9)) + 2) // 5 + d - 1 - 719468
-  local fraction = tonumber("0" .. rest)
-  local ms = fraction and math.floor(fraction * 1000) or 0
-  return ((days * 24 + math.tointeger(hour)) * 60 + math.tointeger(minute)) * 60000 + math.tointeger(second) * 1000 + ms
-end
-
 --- One session of an answer as driver info; where `id` is given, it must be that one's. Raises `invalid_response`.
 local function info_of(self, session, id)
   if not connect.is_object(session) or type(session.id) ~= "string" or not self:is_id(session.id) then
@@ -288,11 +270,11 @@ local function info_of(self, session, id)
   if id and session.id:lower() ~= id:lower() then errors.raise "invalid_response" end
   local status = STATUSES[session.status] or errors.raise "invalid_response"
   if type(session.stopped_at) == "string" then status = "stopped" end
-  local started, ends = time_of(session.created_at), time_of(session.expires_at)
+  local started, ends = time.iso(session.created_at), time.iso(session.expires_at)
   local now = task.epoch_ms()
   return {
     id = session.id, status = status, started_at = started, end_at = ends,
-    ends_in_ms = ends and epoch_ms(ends) - now or nil, age_ms = started and now - epoch_ms(started) or nil,
+    ends_in_ms = ends and time.epoch_ms(ends) - now or nil, age_ms = started and now - time.epoch_ms(started) or nil,
     workdir = self.workdir, network = "provider",
   }
 end
