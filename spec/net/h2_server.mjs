@@ -65,7 +65,7 @@ const answers = {
   },
   async token(request, response) {
     response.setHeader("content-type", "application/json");
-    response.end(JSON.stringify({ id: "i1", token: "tok-0123456789abcdef", items: [{ token: "tok-in-a-list" }, { token: null }] }));
+    response.end(JSON.stringify({ id: "i1", token: "tok-0123456789abcdef", items: [{ token: "tok-in-a-list-0001" }, { token: null }] }));
   },
   async endless(request, response) {
     response.on("error", () => {});

@@ -144,25 +144,25 @@ static void test_tokens_become_handles(void) {
   size_t before = live();
   CHECK(lifts_text(
       TOKENS,
-      "{\"sandboxID\":\"abc\", \"envdAccessToken\" : \"ea_1234567890\", \"trafficAccessToken\":null,\"n\":[1,{}]}"));
+      "{\"sandboxID\":\"abc\", \"envdAccessToken\" : \"ea_1234567890abcdef\", \"trafficAccessToken\":null,\"n\":[1,{}]}"));
   run("assert(value.sandboxID == 'abc' and tostring(value.envdAccessToken) == 'credential(token)')"
       "assert(value.trafficAccessToken == json.null and value.n[1] == 1)"
       "assert(type(value.envdAccessToken) == 'userdata' and getmetatable(value.envdAccessToken) == 'credential')"
-      "assert(v.redact('x ea_1234567890 y') == 'x [redacted] y')"
+      "assert(v.redact('x ea_1234567890abcdef y') == 'x [redacted] y')"
       "assert(v.allows(value.envdAccessToken, 'https://49983-abc.e2b.app'))");
   CHECK(adds(&a, "return {value.envdAccessToken}", "https://49983-abc.e2b.app/x", false) &&
-        has_header(&a, "x-access-token", "ea_1234567890"));
+        has_header(&a, "x-access-token", "ea_1234567890abcdef"));
   CHECK(live() == before + 1);
   collect();
   CHECK(live() == before);
-  run("assert(v.redact('x ea_1234567890 y') == 'x ea_1234567890 y')");
+  run("assert(v.redact('x ea_1234567890abcdef y') == 'x ea_1234567890abcdef y')");
 }
 
 static void test_the_same_token_is_kept_once(void) {
   size_t before = live();
-  CHECK(lifts_text(TOKENS, "{\"envdAccessToken\":\"token-of-two\"}"));
+  CHECK(lifts_text(TOKENS, "{\"envdAccessToken\":\"token-of-two-0002\"}"));
   run("first = value");
-  CHECK(lifts_text(TOKENS, "{\"envdAccessToken\":\"token-of-two\"}") && live() == before + 1);
+  CHECK(lifts_text(TOKENS, "{\"envdAccessToken\":\"token-of-two-0002\"}") && live() == before + 1);
   collect();
   CHECK(live() == before + 1);
   run("first = nil collectgarbage() collectgarbage()");
@@ -171,15 +171,15 @@ static void test_the_same_token_is_kept_once(void) {
 
 static void test_every_element_of_a_list(void) {
   CHECK(lifts_text(LISTED,
-                   " [ {\"envdAccessToken\":\"token-number-1\"}, {\"x\":\"envdAccessToken\"}, null, 5, \"s\", [],"
-                   " {\"envdAccessToken\":\"token-number-2\"} ] "));
+                   " [ {\"envdAccessToken\":\"token-number-001\"}, {\"x\":\"envdAccessToken\"}, null, 5, \"s\", [],"
+                   " {\"envdAccessToken\":\"token-number-002\"} ] "));
   run("assert(tostring(value[1].envdAccessToken) == 'credential(token)' and value[2].x == 'envdAccessToken')"
       "assert(value[3] == json.null and value[4] == 5 and value[5] == 's' and #value == 7)"
       "assert(value[1].envdAccessToken ~= value[7].envdAccessToken)");
-  CHECK(lifts_text("return {['/a/1/~1~0'] = binding}", "{\"a\":[\"no token here\",{\"/~\":\"token-number-3\"}]}"));
+  CHECK(lifts_text("return {['/a/1/~1~0'] = binding}", "{\"a\":[\"no token here\",{\"/~\":\"token-number-003\"}]}"));
   run("assert(value.a[1] == 'no token here' and tostring(value.a[2]['/~']) == 'credential(token)')");
   CHECK(
-      lifts_text("return {['/*'] = binding, ['/a'] = binding}", "{\"a\":\"token-number-4\",\"b\":\"token-number-5\"}"));
+      lifts_text("return {['/*'] = binding, ['/a'] = binding}", "{\"a\":\"token-number-004\",\"b\":\"token-number-005\"}"));
   run("assert(tostring(value.a) == 'credential(token)' and tostring(value.b) == 'credential(token)')");
   CHECK(lifts_text(TOKENS, "[]") && lifts_text(TOKENS, "5") && lifts_text(TOKENS, "\"text\"") &&
         lifts_text(TOKENS, "{}"));
@@ -189,10 +189,10 @@ static void test_every_element_of_a_list(void) {
 }
 
 static void test_names_and_tokens_in_any_spelling(void) {
-  CHECK(lifts_text(TOKENS, "{\"\\u0065nvdAccessToken\":\"t\\u006fken\\/\\\"one\\\\\"}"));
-  run("assert(tostring(value.envdAccessToken) == 'credential(token)' and v.redact([[token/\"one\\]]) == '[redacted]')");
-  CHECK(lifts_text(TOKENS, "{\"envdAccessToken\":\"the-first-token\",\"envdAccessToken\":\"the-second-token\"}"));
-  run("assert(tostring(value.envdAccessToken) == 'credential(token)' and v.redact('the-second-token') == "
+  CHECK(lifts_text(TOKENS, "{\"\\u0065nvdAccessToken\":\"t\\u006fken\\/number\\u002d0001\"}"));
+  run("assert(tostring(value.envdAccessToken) == 'credential(token)' and v.redact([[token/number-0001]]) == '[redacted]')");
+  CHECK(lifts_text(TOKENS, "{\"envdAccessToken\":\"the-first-token-1\",\"envdAccessToken\":\"the-second-token-2\"}"));
+  run("assert(tostring(value.envdAccessToken) == 'credential(token)' and v.redact('the-second-token-2') == "
       "'[redacted]')");
   collect();
 }
@@ -200,22 +200,26 @@ static void test_names_and_tokens_in_any_spelling(void) {
 static void test_a_bad_token_makes_a_bad_answer(void) {
   size_t before = live();
   static const char *const BAD[] = {
+      "{\"envdAccessToken\":\"\\\"type\\\":\\\"object-1\\\"\"}",
+      "{\"envdAccessToken\":\"structuredContent\"}",
+      "{\"envdAccessToken\":\"with a blank 12345\"}",
+      "{\"envdAccessToken\":\"fifteen-bytes-1\"}",
       "{\"envdAccessToken\":\"short\"}",
       "{\"envdAccessToken\":\"\"}",
       "{\"envdAccessToken\":12345678}",
       "{\"envdAccessToken\":true}",
-      "{\"envdAccessToken\":[\"long-enough-token\"]}",
-      "{\"envdAccessToken\":{\"a\":\"long-enough-token\"}}",
+      "{\"envdAccessToken\":[\"long-enough-token-1\"]}",
+      "{\"envdAccessToken\":{\"a\":\"long-enough-token-1\"}}",
       "{\"envdAccessToken\":\"with\\nline-end\"}",
       "{\"envdAccessToken\":\"with\\u0000zero-byte\"}",
-      "{\"envdAccessToken\":\"long-enough-token\"",
-      "{\"envdAccessToken\":\"long-enough-token\"}}",
-      "{\"envdAccessToken\":\"long-enough-token\",}",
-      "{\"envdAccessToken\" \"long-enough-token\"}",
+      "{\"envdAccessToken\":\"long-enough-token-1\"",
+      "{\"envdAccessToken\":\"long-enough-token-1\"}}",
+      "{\"envdAccessToken\":\"long-enough-token-1\",}",
+      "{\"envdAccessToken\" \"long-enough-token-1\"}",
       "{\"envdAccessToken\":\"long-enough-tok",
-      "{\"envdAccessToken\":\"long-enough-token\\",
-      "{\"x\":nonsense,\"envdAccessToken\":\"long-enough-token\"}",
-      "{'envdAccessToken':'long-enough-token'}",
+      "{\"envdAccessToken\":\"long-enough-token-1\\",
+      "{\"x\":nonsense,\"envdAccessToken\":\"long-enough-token-1\"}",
+      "{'envdAccessToken':'long-enough-token-1'}",
       "",
       "<html>",
   };
@@ -261,14 +265,14 @@ static void test_the_room_comes_back_when_it_is_needed(void) {
   CHECK(count >= 512 && count < 5000);
   run("assert(err.category == 'internal')");
   run("kept = nil");
-  CHECK(lifts_text(TOKENS, "{\"envdAccessToken\":\"long-enough-token\"}"));
+  CHECK(lifts_text(TOKENS, "{\"envdAccessToken\":\"long-enough-token-1\"}"));
   collect();
 }
 
 /* Any bytes: nothing crashes, and no token is ever a string of Lua. */
 static void test_damaged_answers(void) {
-  static const char WHOLE[] = "[{\"envdAccessToken\":\"token-number-1\",\"n\":{\"a\":[1,2.5e3,true,\"\\u0041\"]}},{"
-                              "\"envdAccessToken\":\"token-number-2\"}]";
+  static const char WHOLE[] = "[{\"envdAccessToken\":\"token-number-001\",\"n\":{\"a\":[1,2.5e3,true,\"\\u0041\"]}},{"
+                              "\"envdAccessToken\":\"token-number-002\"}]";
   static const char BYTES[] = "{}[]\":,\\0x \n\xFF";
   unsigned state = 7;
   for (int i = 0; i < 20000; i++) {
