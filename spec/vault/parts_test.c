@@ -207,7 +207,7 @@ static void define_two(void) {
 static void test_loaded_secrets_go_through_a_pipe(void) {
   static const char *const NAMES[] = {"two", "unread", "nobody", "one"};
   int fds[2];
-  size_t first;
+  size_t first = SIZE_MAX;
   define_two();
   CHECK(pipe(fds) == 0 && dml_vault_hand_over(&vault, fds[1], NAMES, 4, 1000) == DML_OK);
   dml_vault_deinit(&vault);
