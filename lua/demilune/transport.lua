@@ -107,10 +107,22 @@ local Reading = {
   end,
 }
 
+--- Why a credential could not be read, for a person at this machine: it may name a path.
+local function cause_of(name)
+  for _, credential in ipairs(core.vault.status().credentials) do
+    if credential.name == name then return credential.cause end
+  end
+end
+
 local function load_all(names)
   for _, name in ipairs(names) do
     local ok, err = core.vault.load(name)
-    if not ok then error(err, 0) end
+    if not ok then
+      local unread = errors.new(err.category, err, cause_of(name))
+      -- The message says where to look.
+      unread.suggestion = nil
+      error(unread, 0)
+    end
   end
 end
 

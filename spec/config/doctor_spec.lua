@@ -191,6 +191,7 @@ describe("a credential that cannot be read", function()
     local err = cjson.decode(result.stdout).error
     assert.are.equal("authentication_failed", err.category)
     assert.is_truthy(err.message:find("vf", 1, true) and err.message:find("doctor", 1, true), err.message)
-    assert.is_nil((result.stdout .. result.stderr):find("DML_SPEC_UNSET", 1, true))
+    assert.is_nil(result.stdout:find("DML_SPEC_UNSET", 1, true))
+    assert.are.equal("demilune: The environment variable DML_SPEC_UNSET is not set.\n", result.stderr)
   end)
 end)

@@ -44,6 +44,7 @@ local VAULT = {
     if world.reload_takes then world.reload_takes() end
     return table.remove(world.changes, 1)
   end,
+  status = function() return { credentials = { { name = "k" }, { name = "l", cause = "The file /k is not there." } } } end,
   allows = function(credential, url) return url:find(credential.origin, 1, true) == 1 end,
 }
 
@@ -216,6 +217,9 @@ describe("demilune.transport", function()
     world.missing = "l"
     local err = caught(one.send, one, get { credentials = { KEY }, credential_names = { "k", "l" } })
     assert.are.equal("authentication_failed", err.category)
+    -- For a person at this machine alone: it names a path.
+    assert.are.equal("The file /k is not there.", errors.detail(err))
+    assert.is_nil(core.json.encode(errors.public(err)):find("/k", 1, true))
     assert.are.equal(1, #world.requests)
   end))
 

@@ -104,10 +104,11 @@ dml_status dml_vault_read(dml_vault *vault, dml_credential *credential, bool *is
   size_t len;
   if (is_changed) *is_changed = false;
   if (credential->secret != DML_SECRET_NONE && credential->source.kind == DML_SOURCE_PIPE) return DML_OK;
-  /* A variable that was wiped cannot change any more. */
-  if (credential->secret != DML_SECRET_NONE && credential->source.kind == DML_SOURCE_ENV &&
-      !getenv(credential->source.target))
-    return DML_OK;
+  /* A variable that was wiped cannot change any more: what was wrong with it stays what is told. */
+  if (credential->source.kind == DML_SOURCE_ENV && !getenv(credential->source.target)) {
+    if (credential->secret != DML_SECRET_NONE) return DML_OK;
+    if (credential->state == DML_CREDENTIAL_FAILED) return DML_AUTHENTICATION_FAILED;
+  }
   dml_arena_enter(&vault->secrets.arena);
   dml_status status = dml_source_read(&credential->source, &vault->secrets.arena, &bytes, &len, cause);
   if (status == DML_OK)

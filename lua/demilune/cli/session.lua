@@ -62,6 +62,7 @@ end
 ---@param err demilune.Error
 function session.fail(err)
   local shown = errors.new(err.category, err, errors.detail(err))
+  shown.suggestion = err.suggestion
   if err.allowed and #err.allowed > 0 and not err.message:find(err.allowed[1], 1, true) then
     local hint = "Right would be: " .. table.concat(err.allowed, ", ") .. "."
     shown.message = err.message:gsub("; `allowed` lists[^.]*", "")
