@@ -122,9 +122,15 @@ local function run_file(build, options, file)
   local variables = ("DML_BUILD_DIR=%s DML_SPEC_TMP=%s HOME=%s XDG_STATE_HOME=%s %s"):format(
     quote(build.dir), quote(scratch), quote(scratch), quote(scratch .. "/state"), SANITIZER_OPTIONS)
   local started = os.time()
-  local output, code = capture(
-    ("env -u XDG_CONFIG_HOME -u XDG_RUNTIME_DIR -u DEMILUNE_CONFIG %s timeout -k 5 %d %s 2>&1 </dev/null"):format(
-      variables, timeout_of(file) * factor, command))
+  -- Into a file: a pipe would stay open, and be waited for, as long as any process that a broken test left behind.
+  local path = scratch .. ".out"
+  local _, code = capture(
+    ("env -u XDG_CONFIG_HOME -u XDG_RUNTIME_DIR -u DEMILUNE_CONFIG %s timeout -k 5 %d %s >%s 2>&1 </dev/null"):format(
+      variables, timeout_of(file) * factor, command, quote(path)))
+  local handle = io.open(path, "rb")
+  local output = handle and handle:read("a") or ""
+  if handle then handle:close() end
+  os.remove(path)
   clear(build, scratch)
   return output, code, os.time() - started
 end
