@@ -6,4 +6,6 @@ exclude_files = { "build*", "spec/peers/node_modules" }
 unused_args = false
 files["spec"] = { std = "+busted" }
 files["spec/run.lua"] = { globals = { "arg", "os.getenv" } }
+-- What the fence gives to a policy.
+files["examples/policies"] = { globals = { "allow", "ask", "deny", "glob", "log", "path" } }
 files["lua/demilune/meta"] = { ignore = { "211", "212", "241" } }

@@ -12,17 +12,19 @@ local C_LAYERS = {
   vault = { "base" },
   sandbox = { "base", "loop" },
   agent = { "base/frame.h" },
+  fence = { "base" },
   mcp = { "base", "loop", "net" },
-  script = { "base", "loop", "net", "vault", "sandbox", "mcp" },
+  script = { "base", "loop", "net", "vault", "sandbox", "mcp", "fence/pack.h", "fence/wire.h" },
 }
 
 -- Outside headers that only some files may include: Lua patterns of header and of path.
 local OUTSIDE = {
-  { header = "^lua", allowed = { "^src/script/", "^src/runtime%.[ch]$", "^src/main%.c$" } },
-  { header = "^lauxlib%.h$", allowed = { "^src/script/", "^src/runtime%.[ch]$", "^src/main%.c$" } },
+  { header = "^lua", allowed = { "^src/script/", "^src/fence/", "^src/runtime%.[ch]$", "^src/main%.c$" } },
+  { header = "^lauxlib%.h$", allowed = { "^src/script/", "^src/fence/", "^src/runtime%.[ch]$", "^src/main%.c$" } },
   { header = "^curl/", allowed = { "^src/net/[%w_]*_curl%.c$" } },
   { header = "^microhttpd%.h$", allowed = { "^src/net/[%w_]*_mhd%.c$" } },
-  { header = "^seccomp%.h$", allowed = { "^src/sandbox/" } },
+  { header = "^seccomp%.h$", allowed = { "^src/sandbox/", "^src/fence/confine%.c$" } },
+  { header = "^pcre2%.h$", allowed = { "^src/base/regex%.c$" } },
   { header = "^uv", allowed = { "^src/loop/", "^src/net/", "^src/sandbox/", "^src/mcp/", "^src/script/", "^src/run" } },
 }
 

@@ -40,6 +40,7 @@ static void forbid_dumps(void) {
 static void set_process_wide(void) {
   fill_standard_descriptors();
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of its write */
   struct rlimit none = {0, 0};
   setrlimit(RLIMIT_CORE, &none);
   forbid_dumps();
@@ -52,16 +53,17 @@ static void set_process_wide(void) {
   setlocale(LC_CTYPE, "C.UTF-8");
 }
 
-/* `demilune engine --detach`, `demilune reap --detach`: leaves session, terminal, working directory, parent and open files
- * behind, the second fork so that no terminal can become ours again (daemon(7)). Descriptor 3 may be a pipe: to whoever
- * waits for the engine, or with what is to be reaped. Returns in the daemon only. */
-static void detach(void) {
+/* `demilune engine --detach`, `demilune reap --detach`: leaves session, terminal, parent and open files behind, the second
+ * fork so that no terminal can become ours again (daemon(7)). Descriptor 3 may be a pipe: to whoever waits for the engine,
+ * or with what is to be reaped. The engine leaves the working directory too; what reap is told may name files relative to
+ * its server's, and it is soon over. Returns in the daemon only. */
+static void detach(bool is_engine) {
   for (int turn = 0; turn < 2; turn++) {
     pid_t pid = fork();
     if (pid != 0) _exit(pid < 0 ? 1 : 0);
     if (turn == 0) setsid();
   }
-  (void)!chdir("/");
+  if (is_engine) (void)!chdir("/");
   close_range(PIPE_FD + 1, ~0u, 0);
   for (int fd = 0; fd < 3; fd++) close(fd);
   fill_standard_descriptors();
@@ -76,6 +78,6 @@ static bool is_detaching(int argc, char **argv) {
 
 int main(int argc, char **argv) {
   set_process_wide();
-  if (is_detaching(argc, argv)) detach();
+  if (is_detaching(argc, argv)) detach(strcmp(argv[1], "engine") == 0);
   return dml_runtime_main(argc - 1, argv + 1, true);
 }

@@ -25,6 +25,8 @@ local PLACE_WAIT_MS = 5000
 ---@field tools_by_name table<string, table>
 ---@field background table
 ---@field has_vault boolean  there is something to keep secret
+---@field call_count integer   since its start
+---@field policy? demilune.Policy  nil where neither a policy nor an audit is configured
 local App = {}
 App.__index = App
 
@@ -49,14 +51,15 @@ local function environment(self)
   }
 end
 
---- Builds it. Nothing is started or connected, and no credential read but from the environment. Raises where the vault
---- cannot be had.
+--- Builds it. Nothing is connected, nothing started but what reads the policy, and no credential read but from the
+--- environment. Raises where the vault cannot be had and where the policy is wrong.
+---@async
 ---@param config table  of config.load
 ---@return demilune.App
 function app.new(config)
   local has_vault, err = vault.open(config)
   if err then error(err, 0) end
-  local self = setmetatable({ config = config, has_vault = has_vault, providers = {}, providers_by_id = {} }, App)
+  local self = setmetatable({ config = config, has_vault = has_vault, providers = {}, providers_by_id = {}, call_count = 0 }, App)
   local places = gate.new(app.PLACES, PLACE_WAIT_MS)
   for i, entry in ipairs(config.providers) do
     local provider = providers.new(entry, config.output, places)
@@ -65,9 +68,17 @@ function app.new(config)
     if provider.id == config.default_provider then self.default_provider, self.default_index = provider, i end
   end
   self.environment = environment(self)
-  self.tools, self.tools_by_name = tools.build(self.environment)
+  self.tools, self.tools_by_name = self:build_tools()
   self.background = background.new(self)
+  if config.policy or config.audit then self.policy = require("demilune.policy").open(self) end
   return self
+end
+
+--- The tools as they are configured now.
+---@return table[]? list
+---@return table<string, table>|string by_name  or what is wrong with the operator's own
+function App:build_tools()
+  return tools.build(self.environment)
 end
 
 --- A new scope for a principal.
@@ -82,6 +93,15 @@ end
 ---@return table
 function App:provider(id)
   return id and self.providers_by_id[id] or self.default_provider
+end
+
+--- The first provider of a type, nil where none is configured.
+---@param kind string
+---@return table?
+function App:provider_of_type(kind)
+  for _, provider in ipairs(self.providers) do
+    if provider.config.type == kind then return provider end
+  end
 end
 
 --- Splits "provider:id" or "id". Raises `not_found` for a provider that is not configured, `invalid_argument` for an id
@@ -115,6 +135,25 @@ function App:public_id(provider, id)
   return provider.id .. ":" .. id
 end
 
+--- Loads the operator's tools and policy again, and reads the credentials again that have been read. Nothing changes where
+--- one of the files is wrong.
+---@async
+---@return {version?: string, is_new: boolean, tools_changed: boolean, fault?: string}
+function App:reload()
+  local list, by_name = self:build_tools()
+  local policy, state = self.policy, nil
+  local fault = not list and by_name or nil
+  if list and policy and policy.state then state, fault = policy:prepare(list) end
+  if policy and policy.audit then policy.audit:reopen() end
+  vault.reload(self.config)
+  if fault then return { version = policy and policy:version(), is_new = false, tools_changed = false, fault = fault } end
+  self.tools, self.tools_by_name = list, by_name
+  local is_new = state ~= nil and state.version ~= policy:version()
+  if state then policy:install(state) end
+  -- What a policy shows is its own affair; a client that asks once too often loses nothing.
+  return { version = policy and policy:version(), is_new = is_new, tools_changed = true }
+end
+
 --- Runs a tool. Returns its result, or nil and the error (and, for failed commands, the partial output).
 ---@param tool table  entry of self.tools
 ---@param arguments table
@@ -123,9 +162,15 @@ end
 ---@return demilune.Error? err
 ---@return table? partial
 function App:call(tool, arguments, fields)
+  self.call_count = self.call_count + 1
   fields.app = self
   fields.tool = tool
   return calls.run(fields, arguments)
+end
+
+--- Ends what it holds: the policy's process, the audit's file.
+function App:close()
+  if self.policy then self.policy:close() end
 end
 
 --- The result, or the error, of a tool as MCP's CallToolResult.

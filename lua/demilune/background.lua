@@ -4,6 +4,7 @@
 -- also enforces the deadline while no server lives. This side keeps one private file a task, named in the sealed task id.
 local core = require "demilune.core"
 local errors = require "demilune.errors"
+local mask = require "demilune.mask"
 local scratch = require "demilune.scratch"
 local scripts = require "demilune.background_scripts"
 local seen_of = require "demilune.background_seen"
@@ -59,6 +60,17 @@ local function find(self, call, task_id)
   return record, sandbox_of(self, call, record)
 end
 
+--- Where a task of the call's principal runs; nothing for an id that is none of its.
+---@param call demilune.Call
+---@param task_id string
+---@return table? provider
+---@return string? sandbox_id  the provider's
+function Background:place_of(call, task_id)
+  local record = store.find(task_id)
+  if not record or record.principal ~= call.principal then return nil end
+  return self.app.providers_by_id[record.provider], record.sandbox_id
+end
+
 local function is_gone(err)
   return errors.is(err) and (err.category == "sandbox_gone" or err.category == "not_found")
 end
@@ -94,6 +106,13 @@ local function running_of(call)
     if not seen_of.FINAL[record.status] then running[#running + 1] = record end
   end
   return running
+end
+
+--- How many tasks of the call's principal may still run, as far as is known without asking their sandboxes.
+---@param call demilune.Call
+---@return integer
+function Background:running_count(call) -- luacheck: ignore 212/self
+  return #running_of(call)
 end
 
 --- The present status of a task, from its sandbox; the last one known where that does not answer as it should.
@@ -199,14 +218,14 @@ function Background:look(call, args)
     result.note = "The sandbox has ended, and the output with it."
     return result
   end
-  local seen = seen_of.read(record, run)
+  local seen, masks = seen_of.read(record, run), mask.of(call.redact)
   note_final(record, seen)
   result.status = seen.status
   if seen_of.FINAL[seen.status] then result.exit_code, result.finished_at = record.exit_code, record.finished_at end
   result.stdout, result.stdout_next_offset, result.stdout_truncated, result.stdout_path =
-    seen_of.show(seen, "out", args.stdout_offset, limits.stdout, record.dir)
+    seen_of.show(seen, "out", args.stdout_offset, limits.stdout, record.dir, masks)
   result.stderr, result.stderr_next_offset, result.stderr_truncated, result.stderr_path =
-    seen_of.show(seen, "err", args.stderr_offset, limits.stderr, record.dir)
+    seen_of.show(seen, "err", args.stderr_offset, limits.stderr, record.dir, masks)
   return result
 end
 

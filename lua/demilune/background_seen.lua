@@ -1,6 +1,7 @@
 --- background_seen.lua - what a look into a task's folder says: its status, and its output as it is shown.
 local core = require "demilune.core"
 local errors = require "demilune.errors"
+local mask = require "demilune.mask"
 local outcome = require "demilune.outcome"
 
 local background_seen = {}
@@ -8,7 +9,7 @@ local background_seen = {}
 --- With an offset, so much is shown at a time, whatever the configuration shows of an output.
 background_seen.SLICE_BYTES = 16384
 --- And so much is read on both sides of it, so that a secret is masked that a border cuts in two.
-background_seen.AROUND_BYTES = 4096
+background_seen.AROUND_BYTES = 16384
 --- What exit codes can be: the task may write what it likes where its wrapper notes the end.
 local CODE_MAX = 255
 
@@ -74,12 +75,12 @@ local function slice(bytes, rest)
 end
 
 --- The part of an output from an offset on, and how many bytes it stands for.
-local function part(seen, bytes, offset, from, size)
+local function part(seen, bytes, offset, from, size, masks)
   local before = from - math.max(offset - background_seen.AROUND_BYTES, 0)
   if before < 0 or before > #bytes then return "", 0 end
   local rest = background_seen.FINAL[seen.status] and size - from
   local piece = slice(bytes:sub(before + 1), rest)
-  local shown, ends = core.vault.redact_part(bytes, before + 1, before + #piece)
+  local shown, ends = masks.part(bytes, before + 1, before + #piece)
   return core.text.mend(shown), ends - before
 end
 
@@ -89,25 +90,27 @@ end
 ---@param offset? integer  where to begin; without one, head and tail
 ---@param limit integer    bytes shown of head and tail
 ---@param dir string       of the task
+---@param masks? demilune.Masks  of the call; secrets alone without it
 ---@return string text
 ---@return integer next_offset
 ---@return boolean truncated  there is more, or a gap
 ---@return string? path       of the file that has all
-function background_seen.show(seen, stream, offset, limit, dir)
+function background_seen.show(seen, stream, offset, limit, dir, masks)
+  masks = masks or mask.SECRETS
   local size = seen[stream .. "_size"]
   if size == 0 then return "", 0, false, nil end
   local bytes = seen[stream]
   local path = dir .. "/" .. (stream == "out" and "stdout" or "stderr")
   if offset then
     local from = math.min(offset, size)
-    local shown, taken = part(seen, bytes, offset, from, size)
+    local shown, taken = part(seen, bytes, offset, from, size, masks)
     return shown, from + taken, from + taken < size, path
   end
   local has_gap = size > #bytes
   local shown, truncated = outcome.show({
     head = has_gap and bytes:sub(1, #bytes // 2) or bytes, tail = has_gap and bytes:sub(#bytes // 2 + 1) or nil,
     total = size, path = path,
-  }, limit)
+  }, limit, masks)
   return shown, size, truncated, path
 end
 

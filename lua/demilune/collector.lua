@@ -1,7 +1,8 @@
 --- collector.lua - keeps the head and the tail of an output, however long it is.
 local collector = {}
 
-local LINE_BYTES = 4096
+--- Of the newest line: what is shown of it, and the longest secret in hex.
+local LINE_BYTES = 20480
 
 ---@class demilune.Collector
 local Collector = {}

@@ -13,6 +13,8 @@ local config = {}
 
 local FILE_BYTES_MAX = 1 << 20
 local MESSAGE_BYTES_MAX = 500
+local PROVIDER_FOLDERS_MAX = 16
+local OWN_TYPES_MAX = 64
 
 --- The levels that log.level and --log-level take.
 ---@type string[]
@@ -50,12 +52,24 @@ config.log_levels = keys.log_levels
 ---@field project? string       of type veryfront, as is the next
 ---@field mcp_path? string
 
+---@class demilune.config.Credential
+---@field source string      with its path from the root
+---@field origins? string[]  where an operator's tool may send it
+---@field header? string     in which it goes there
+---@field prefix? string     what stands before it
+
 ---@class demilune.Config
 ---@field path? string  the file; nil for the defaults
 ---@field dir string    the folder that its relative paths are relative to
 ---@field default_provider string  the id of one of the providers
 ---@field providers demilune.config.Provider[]  at least one
----@field credentials table<string, {source: string}>  sources with paths from the root
+---@field credentials table<string, demilune.config.Credential>
+---@field policy? { file: string, watch: boolean, approval_lifetime: integer, limits: table<string, integer> }  file with the
+---   folder in front, approval_lifetime in seconds, limits: instructions, memory (MB), cpu_ms, wall_ms
+---@field audit? { file: string, required: boolean, sync: string, arguments: boolean, max_size: integer, keep: integer }
+---   file with the folder in front, sync "none", "batch" or "call", max_size in MB (0: no end), keep: rotated files
+---@field tools string[]          patterns of files with tools, with the folder in front
+---@field provider_path string[]  folders with drivers, likewise
 ---@field vault {require_lock: boolean}
 ---@field output table<string, integer>  stdout, stderr, read_file, list_files, download_file
 ---@field limits { message: integer, tasks: integer }  message in MB
@@ -90,18 +104,17 @@ local function message_at(path, line, text)
   return ("%s:%d: %s"):format(one_line(path), line, one_line(text))
 end
 
---- The fault that stands first in the file.
-local function first_fault(path, text, faults)
+--- Every fault as a line, in the order of the file.
+local function lines_of(path, text, faults)
   local source = require "demilune.config.source"
-  local tokens = source.tokens(text)
-  local best, best_line
-  for _, fault in ipairs(faults) do
-    local line = source.line_of(tokens, fault.path)
-    if not best or line < best_line or (line == best_line and fault.text < best.text) then
-      best, best_line = fault, line
-    end
-  end
-  return message_at(path, best_line, best.text)
+  local tokens, placed, lines = source.tokens(text), {}, {}
+  for i, fault in ipairs(faults) do placed[i] = { line = source.line_of(tokens, fault.path), text = fault.text } end
+  table.sort(placed, function(a, b)
+    if a.line ~= b.line then return a.line < b.line end
+    return a.text < b.text
+  end)
+  for i, fault in ipairs(placed) do lines[i] = message_at(path, fault.line, fault.text) end
+  return lines
 end
 
 local function variable(name)
@@ -132,16 +145,47 @@ local function from_root(dir)
   return dir:sub(1, 1) == "/" and dir or "/proc/self/cwd/" .. dir
 end
 
+--- Every path with the folder in front, so that nobody later needs to know where the file is.
+local function resolve_paths(filled)
+  local function resolve(place, key)
+    if place[key] then place[key] = config.resolve(filled, place[key]) end
+  end
+  resolve(filled.log, "file")
+  resolve(filled.policy or {}, "file")
+  resolve(filled.audit or {}, "file")
+  for _, provider in ipairs(filled.providers) do resolve(provider, "ca_file") end
+  for i in ipairs(filled.tools) do resolve(filled.tools, i) end
+  for i in ipairs(filled.provider_path) do resolve(filled.provider_path, i) end
+end
+
+--- The types of provider that the operator's own drivers serve: the names of the files in `provider_path`. What is wrong
+--- with the key itself is the check's to find.
+local function own_types(given, dir)
+  local folders = rawget(given, "provider_path")
+  if type(folders) ~= "table" then return {} end
+  local types, seen = {}, { ["local"] = true, e2b = true, veryfront = true }
+  for i = 1, math.min(rawlen(folders), PROVIDER_FOLDERS_MAX) do
+    local folder = rawget(folders, i)
+    local names = type(folder) == "string" and core.fs.list(config.resolve({ dir = dir }, folder)) or {}
+    table.sort(names)
+    for _, file in ipairs(names) do
+      local name = file:match "^(%l[%l%d_-]*)%.lua$"
+      if name and not seen[name] and #types < OWN_TYPES_MAX then
+        seen[name] = true
+        types[#types + 1] = name
+      end
+    end
+  end
+  return types
+end
+
 --- Checks what a file in `dir` returned.
 local function checked(given, dir)
-  local filled, faults = check.run(given, keys.root)
+  local filled, faults = check.run(given, keys.with_types(own_types(given, dir)))
   if #faults == 0 then faults = settle.run(filled, given, from_root(dir)) end
   if #faults > 0 then return nil, faults end
   filled.dir = dir
-  if filled.log.file then filled.log.file = config.resolve(filled, filled.log.file) end
-  for _, provider in ipairs(filled.providers) do
-    if provider.ca_file then provider.ca_file = config.resolve(filled, provider.ca_file) end
-  end
+  resolve_paths(filled)
   return filled, faults
 end
 
@@ -163,7 +207,10 @@ local function from_text(path, text)
   end
   local dir = path:match "^(.*)/[^/]*$" or "."
   local filled, faults = checked(given, dir == "" and "/" or dir)
-  if not filled then return nil, first_fault(path, text, faults) end
+  if not filled then
+    local lines = lines_of(path, text, faults)
+    return nil, lines[1], lines
+  end
   filled.path = path
   return filled
 end
@@ -187,7 +234,8 @@ end
 --- else the defaults. A file that was named must be there.
 ---@param path? string  the value of --config
 ---@return demilune.Config? config
----@return string? message  one line
+---@return string? message  one line: what stands first in the file
+---@return string[]? lines  where there is more than the message: every fault, in the order of the file
 function config.load(path)
   assert(path == nil or type(path) == "string", "a path, or nil")
   local way_out = "name another file with --config, or leave the option out"

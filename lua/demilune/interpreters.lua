@@ -4,6 +4,7 @@
 -- user's own. What a run made is found by comparing listings.
 local core = require "demilune.core"
 local errors = require "demilune.errors"
+local mask = require "demilune.mask"
 local scratch = require "demilune.scratch"
 
 local json = core.json
@@ -150,7 +151,9 @@ end
 ---@return string? note
 function interpreters.run(call, sandbox, language, code, timeout_s)
   local before, note = listing(sandbox)
-  local run = sandbox:run_code { language = language, code = code, timeout_s = timeout_s, on_line = call:line_reporter() }
+  local run = sandbox:run_code {
+    language = language, code = code, timeout_s = timeout_s, on_line = call:line_reporter(), mask = mask.of(call.redact).whole,
+  }
     or run_file(call, sandbox, language, code, timeout_s)
   local after
   if before then after, note = listing(sandbox) end

@@ -1,6 +1,7 @@
 --- outcome.lua - how a finished command is shown: head and tail of its output, and what the model should know.
 local core = require "demilune.core"
 local errors = require "demilune.errors"
+local mask = require "demilune.mask"
 
 local outcome = {}
 
@@ -8,9 +9,9 @@ local text = core.text
 
 --- Of what is shown of a long output, this part is its head (4 of 16 KiB, 2 of 8).
 local HEAD_SHARE = 4
---- A driver keeps this much more of the tail than is shown, so that nothing half-cut escapes redaction; of the head it
---- keeps the whole limit anyway.
-local SLACK_BYTES = 4096
+--- A driver keeps this much more of the tail than is shown, so that nothing half-cut escapes redaction: the longest secret
+--- that the vault takes, in hex. Of the head it keeps the whole limit anyway.
+local SLACK_BYTES = 16384
 --- The files that keep whole outputs are not longer.
 local FILE_BYTES = 64 * 1024 * 1024
 
@@ -42,20 +43,21 @@ local function fit(bytes, most, cut)
   return text.mend(piece), #piece
 end
 
---- What was kept of an output, without secrets. A head that goes on may end in half of one, and a tail begin so, but
---- within the slack.
-local function redacted(stream)
-  local head = core.vault.redact(stream.head)
-  return head, stream.tail and core.vault.redact(stream.tail)
+--- What was kept of an output, without what must not leave. A head that goes on may end in half of a secret, which is dropped,
+--- and a tail begin so, but within the slack.
+local function masked(stream, masks)
+  local head = masks.whole(stream.head, stream.tail ~= nil)
+  return head, stream.tail and masks.whole(stream.tail)
 end
 
 --- The shown form of one output.
 ---@param stream {head: string, tail?: string, total: integer, path?: string}  head is all of it unless there is a tail
 ---@param limit integer
+---@param masks? demilune.Masks  of the call; secrets alone without it
 ---@return string shown
 ---@return boolean truncated
-function outcome.show(stream, limit)
-  local kept, kept_tail = redacted(stream)
+function outcome.show(stream, limit, masks)
+  local kept, kept_tail = masked(stream, masks or mask.SECRETS)
   if not stream.tail and #kept <= limit then
     local shown = text.mend(kept)
     if #shown <= limit then return shown, false end
@@ -103,8 +105,9 @@ function outcome.result(call, sandbox, run, created, more)
   for name, value in pairs(more or {}) do
     if result[name] == nil then result[name] = value end
   end
-  result.stdout, result.stdout_truncated = outcome.show(run.stdout, limits.stdout)
-  result.stderr, result.stderr_truncated = outcome.show(run.stderr, limits.stderr)
+  local masks = mask.of(call.redact)
+  result.stdout, result.stdout_truncated = outcome.show(run.stdout, limits.stdout, masks)
+  result.stderr, result.stderr_truncated = outcome.show(run.stderr, limits.stderr, masks)
   result.stdout_path = result.stdout_truncated and run.stdout.path or nil
   result.stderr_path = result.stderr_truncated and run.stderr.path or nil
   if call.app.config.nonzero_exit_is_error and (run.timed_out or run.exit_code ~= 0) then

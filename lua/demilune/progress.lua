@@ -50,7 +50,7 @@ function Progress:tick()
 end
 
 --- Notes a whole line of output; it is sent at once when the last one is long enough ago.
----@param line string  bytes of any kind
+---@param line string  bytes of any kind, with what the policy names masked
 function Progress:line(line)
   line = core.vault.redact(line)
   if line == "" then return end

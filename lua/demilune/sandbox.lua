@@ -11,6 +11,7 @@ local sandboxes = {}
 ---@field policy_s? integer    seconds that renewal grants (owned)
 ---@field ends_ms? integer     when it ends, on task.now_ms(); nil where not known
 ---@field created_ms? integer
+---@field longest_s? integer   from its creation, where the policy says so
 local Sandbox = {}
 Sandbox.__index = Sandbox
 
@@ -92,6 +93,24 @@ end
 ---@return integer size  of the file now
 function Sandbox:write(path, bytes, append_at)
   return self.provider:write(self, self:absolute(path), bytes, append_at)
+end
+
+--- `readlink -m` is coreutils'; busybox's -f wants all but the last part of the path to be there.
+local REAL_PATH = [[
+PATH=/usr/bin:/bin
+readlink -m -- "$1" 2>/dev/null || readlink -f -- "$1" 2>/dev/null || exit 1]]
+local REAL_PATH_TIMEOUT_S, REAL_PATH_BYTES = 10, 8192
+
+--- Where a path leads once every link on its way is followed; parts that are not there stay as they are.
+---@param path string
+---@return string? real  absolute; nil where that cannot be told
+function Sandbox:real_path(path)
+  local run = self:run {
+    argv = { "/bin/sh", "-c", REAL_PATH, "sh", self:absolute(path) }, timeout_s = REAL_PATH_TIMEOUT_S,
+    window = { live = REAL_PATH_BYTES, tail = 1 },
+  }
+  local real = run.exit_code == 0 and not run.stdout.tail and run.stdout.head:match "^(/[^\0]*)\n$"
+  return real or nil
 end
 
 --- Lists a directory.

@@ -67,6 +67,7 @@ function Scope:forget(sandbox)
     self.past[key], self.past_count = true, self.past_count + 1
   end
   self.sandboxes[key] = nil
+  if self.app.policy then self.app.policy:sandbox_ended(sandbox) end
   local was_default = self.default ~= nil and self.default:key() == key
   if was_default then self.default = nil end
   return was_default
@@ -293,6 +294,7 @@ end
 --- Seconds of life left to grant until `max_lifetime`, or a large number.
 local function room_s(sandbox, now)
   local most = sandbox.provider.config.max_lifetime
+  if sandbox.longest_s then most = math.min(most or math.huge, sandbox.longest_s) end
   if not most or not sandbox.created_ms then return math.huge end
   return most - (now - sandbox.created_ms) // 1000
 end
@@ -353,6 +355,7 @@ function Scope:renew(sandbox, work_s)
   local ok, err = pcall(sandbox.provider.set_timeout, sandbox.provider, sandbox.id, grant_s)
   if ok and not self.is_closed then
     sandbox.ends_ms = now + grant_s * 1000
+    if self.app.policy then self.app.policy:sandbox_extended(sandbox, grant_s) end
   elseif not ok and err == task.CANCELLED then
     error(err, 0)
   end
@@ -381,6 +384,7 @@ function Scope:set_timeout(call, sandbox, timeout_s)
     })
   end
   sandbox.provider:set_timeout(sandbox.id, timeout_s, self:manner(sandbox))
+  if self.app.policy then self.app.policy:sandbox_extended(sandbox, timeout_s) end
   if self.is_closed then return end
   sandbox.ends_ms = task.now_ms() + timeout_s * 1000
   if sandbox.is_owned then sandbox.policy_s = timeout_s end

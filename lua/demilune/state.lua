@@ -92,15 +92,38 @@ function state.path(name, is_dir)
   return is_dir and make(path) or path
 end
 
+--- A path that a socket can have.
+local function socket_path(path, whose)
+  if #path > SOCKET_PATH_MAX_BYTES then
+    fail(("The path of %s socket has %d bytes and the system takes %d; set XDG_STATE_HOME to a shorter path.")
+      :format(whose, #path, SOCKET_PATH_MAX_BYTES))
+  end
+  return path
+end
+
 --- Where the engine listens. Raises when the path is too long for a unix socket.
 ---@return string
 function state.engine_socket()
-  local path = state.path "engine.sock"
-  if #path > SOCKET_PATH_MAX_BYTES then
-    fail(("The path of the engine's socket has %d bytes and the system takes %d; set XDG_STATE_HOME to a shorter path.")
-      :format(#path, SOCKET_PATH_MAX_BYTES))
+  return socket_path(state.path "engine.sock", "the engine's")
+end
+
+--- Where a server listens to its operator. Raises when the path is too long for a unix socket.
+---@param pid integer
+---@return string
+function state.control_socket(pid)
+  return socket_path(("%s/%d.sock"):format(state.path("ctl", true), pid), "the server's control")
+end
+
+--- The servers of this user that have such a socket, running or not: { pid =, path = }, by pid.
+---@return {pid: integer, path: string}[]
+function state.control_sockets()
+  local dir, list = state.path("ctl", true), {}
+  for _, name in ipairs(core.fs.list(dir) or {}) do
+    local pid = name:match "^([1-9]%d?%d?%d?%d?%d?%d?%d?)%.sock$"
+    if pid then list[#list + 1] = { pid = math.tointeger(tonumber(pid)), path = dir .. "/" .. name } end
   end
-  return path
+  table.sort(list, function(a, b) return a.pid < b.pid end)
+  return list
 end
 
 --- The key that seals ids, made on first use. Two servers that start at once agree on one.

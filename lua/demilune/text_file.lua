@@ -1,6 +1,7 @@
 --- text_file.lua - pages of lines out of a stream of bytes.
 local core = require "demilune.core"
 local errors = require "demilune.errors"
+local mask = require "demilune.mask"
 
 local text_file = {}
 
@@ -8,7 +9,7 @@ local text = core.text
 
 --- Of a cut line so much more is looked at: a secret that the cut would halve is masked whole. What is shown must not
 --- depend on whether it begins as a secret does, since whoever writes files could find one out that way, byte by byte.
-local AROUND_BYTES = 4096
+local AROUND_BYTES = 16384
 
 --- An iterator over lines, each with its line end. Of a longer line `most` bytes are kept, and it counts as cut.
 local function lines_of(reader, most)
@@ -48,9 +49,11 @@ end
 --- One page: content, start_line, end_line, next_line (nil at the end), truncated (a line was cut). Raises `not_text`.
 ---@param reader table  read(self) -> chunk or nil
 ---@param args {start_line: integer, max_lines: integer, max_bytes: integer, encoding: string}
+---@param masks? demilune.Masks  of the call; secrets alone without it
 ---@return table
-function text_file.page(reader, args)
-  local next_line = lines_of(reader, args.max_bytes + 1 + (core.vault.is_live() and AROUND_BYTES or 0))
+function text_file.page(reader, args, masks)
+  masks = masks or mask.SECRETS
+  local next_line = lines_of(reader, args.max_bytes + 1 + (masks.is_live() and AROUND_BYTES or 0))
   for _ = 2, args.start_line do
     if not next_line() then break end
   end
@@ -63,7 +66,7 @@ function text_file.page(reader, args)
       break
     end
     truncated = is_cut or #line > args.max_bytes
-    if truncated then line = core.vault.redact(line):sub(1, args.max_bytes + 1) end
+    if truncated then line = masks.whole(line):sub(1, args.max_bytes + 1) end
     kept[#kept + 1] = line
     bytes = bytes + #line
   end

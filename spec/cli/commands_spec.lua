@@ -5,7 +5,9 @@ local build = require "spec.support.build"
 local demilune = require "spec.support.demilune"
 local lfs = require "lfs"
 
-local COMMANDS = { "serve", "call", "tools", "ls", "exec", "kill", "engine", "doctor", "demo" }
+local COMMANDS = {
+  "serve", "call", "tools", "ls", "exec", "kill", "engine", "check", "explain", "policy-test", "repl", "doctor", "demo",
+}
 
 local home
 

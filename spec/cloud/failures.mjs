@@ -107,6 +107,11 @@ const RESETS = [
     fault: { raw: '\x00\x01 not HTTP at all\r\n\r\n' },
     wanted: 'connection_failed|invalid_response',
   },
+  {
+    name: 'a header line without end',
+    fault: { raw: `HTTP/1.1 200 OK\r\nX-Words: ${CANARY.repeat(20_000)}` },
+    wanted: 'invalid_response',
+  },
   { name: 'closed within the body', fault: { reset: 'close' }, wanted: 'connection_failed|invalid_response' },
 ];
 

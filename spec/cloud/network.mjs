@@ -1,6 +1,8 @@
 // timeout: 120
 // network.mjs - the way to a provider: TLS, names, proxies, redirects; hosts of sandboxes as E2B has them, over TLS.
+import fs from 'node:fs';
 import net from 'node:net';
+import path from 'node:path';
 
 import { assert, finish, it, sleep } from '../peers/support/cases.mjs';
 import { Authority } from './support/certificates.mjs';
@@ -56,6 +58,27 @@ await it('TLS of an authority that is named is trusted, by HTTP/2', async () => 
     `no request by HTTP/2, but ${server.recorder.requests.map((one) => `${one.op} ${one.version}`)}`,
   );
   assert.deepEqual(server.ids, []);
+  await home.remove();
+  await server.close();
+});
+
+await it('what a server leaves is ended under the same authority, named as seen from its folder', async () => {
+  const server = await start({ tls: good });
+  const home = new Home(server, { provider: { ...at(server), ca_file: 'authority.pem' } });
+  fs.copyFileSync(authority.file, path.join(home.path, 'authority.pem'));
+  const before = process.cwd();
+  home.file = path.basename(home.file);
+  process.chdir(home.path);
+  try {
+    const client = await home.serve();
+    await client.must('create_sandbox', {});
+    server.faults.add({ op: 'kill', hang: true, times: 1 });
+    await client.stop();
+    for (let i = 0; i < 50 && server.ids.length > 0; i += 1) await sleep(100);
+    assert.deepEqual(server.ids, []);
+  } finally {
+    process.chdir(before);
+  }
   await home.remove();
   await server.close();
 });

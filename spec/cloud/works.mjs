@@ -160,6 +160,16 @@ await it('or says that it is paused, where it is not to be woken', () =>
     assert.equal(server.recorder.count('connect'), 0);
   }));
 
+await it('a paused sandbox is not taken for a lost one when its lifetime is set, and ends with its scope', () =>
+  world({}, async (client, server, home, opts) => {
+    const { sandbox_id } = await client.must('create_sandbox');
+    await Sandbox.pause(sandbox_id, opts);
+    assert.equal((await client.try('set_sandbox_timeout', { timeout: 100 })).error?.category, 'sandbox_paused');
+    assert.equal((await client.must('get_sandbox')).status, 'paused');
+    await client.stop();
+    assert.deepEqual(server.ids, []);
+  }));
+
 await it('a sandbox that ended is told from one that never was', () =>
   world({}, async (client, server, home, opts) => {
     for (const call of [

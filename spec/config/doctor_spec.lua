@@ -100,6 +100,16 @@ describe("demilune doctor", function()
     assert.is_truthy(shown:find "\n  provider vf +FAIL ")
   end)
 
+  it("says that certificates which a provider names are not there", function()
+    local env = { VF_KEY = "a secret that is long enough" }
+    local config = [[return { providers = { { id = "vf", type = "veryfront", api_url = "https://a.b", credential = "vf",
+      ca_file = "ca.pem" } }, credentials = { vf = { source = "env:VF_KEY" } } }]]
+    local report = doctor { env = env, config = config }
+    assert.are.same({ false, "Its ca_file cannot be read." }, { report.providers[1].ok, report.providers[1].cause })
+    write("ca.pem", "anything", "644")
+    assert.is_true(doctor({ env = env, config = config }).ok)
+  end)
+
   it("does not count this machine where only clouds are configured", function()
     local report, shown = doctor {
       env = { VF_KEY = "a secret that is long enough" },

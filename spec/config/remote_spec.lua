@@ -91,6 +91,10 @@ describe("a provider of type e2b", function()
   it("has its lifetime within max_lifetime, and requests within bounds", function()
     assert.are.equal(60, load_text(e2b "max_lifetime = 60").providers[1].lifetime)
     assert_says(e2b "lifetime = 61, max_lifetime = 60", "lifetime is more than max_lifetime, 60")
+    local kruise = 'preset = "openkruise", domain = "a.example.org", '
+    assert(load_text(e2b(kruise .. "lifetime = 30")))
+    assert_says(e2b(kruise .. "lifetime = 29"), "providers[1].lifetime is less than 30, the least that preset openkruise takes")
+    assert_says(e2b(kruise .. "max_lifetime = 29"), "providers[1].max_lifetime is less than 30")
     assert_says(e2b "max_requests = 0", "from 1 to 256")
     assert_says(e2b "max_requests = 257", "from 1 to 256")
   end)
@@ -293,6 +297,13 @@ describe("the credentials", function()
         assert.falsy(message:find(key:sub(1, 12), 1, true), message)
       end
     end
+    for _, key in ipairs { KEYS[1], KEYS[2], KEYS[3] } do
+      for _, prefix in ipairs { "env:", "file:", "cred:" } do
+        local message = fault(credentials(('a = { source = "%s%s" }'):format(prefix, key)))
+        assert.falsy(message:find(key:sub(1, 12), 1, true), message)
+      end
+    end
+    assert(load_text(credentials 'a = { source = "file:/run/keys/0123456789abcdef0123456789abcdef" }'))
     for _, key in ipairs { KEYS[1], KEYS[2] } do
       for _, text in ipairs { credentials(key .. ' = { source = "env:X" }'), credentials("a = { source = " .. key .. " }") } do
         assert.falsy(fault(text):find(key:sub(1, 12), 1, true))

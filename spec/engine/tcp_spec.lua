@@ -94,7 +94,8 @@ describe("the engine over TCP", function()
 
     local CALLS = {
       { "GET", "/health" }, { "GET", "/metrics" }, { "GET", "/envs" }, { "GET", "/files?path=x" },
-      { "POST", "/files?path=x" }, { "POST", "/process.Process/Start" }, { "POST", "/process.Process/List" },
+      { "POST", "/files?path=x" }, { "POST", "/files/compose" }, { "POST", "/process.Process/Start" },
+      { "POST", "/process.Process/List" },
       { "POST", "/filesystem.Filesystem/Stat" }, { "POST", "/process.Process/Nope" },
     }
     local WRONG = { "", token:sub(1, -2), token .. "a", other.created.envdAccessToken, traffic, support.KEY }
@@ -107,6 +108,9 @@ describe("the engine over TCP", function()
       end
     end
     assert.are.equal("x\n", one:start("echo x").stdout)
+    local mine = { ["E2b-Sandbox-Id"] = one.id, ["X-Access-Token"] = token, ["Content-Type"] = "application/json" }
+    local status, body = status_of("POST", "/files/compose", mine, "{}")
+    assert.are.same({ 501, "unimplemented" }, { status, body.error_code })
     assert.are.equal(502, (status_of("GET", "/health", { ["E2b-Sandbox-Id"] = "i" .. ("a"):rep(19) })))
     one:kill()
     other:kill()

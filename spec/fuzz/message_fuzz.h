@@ -104,6 +104,10 @@ static void fuzz_message(const uint8_t *bytes, size_t len) {
     FUZZ_MUST(message.error_code <= -32600 && message.error_text);
     fuzz_answer(&message);
     break;
+  case DML_RPC_RESPONSE:
+    FUZZ_MUST(message.root && json_is_string(message.id_string) && !message.method);
+    FUZZ_MUST(!message.result || (json_is_object(message.result) && !message.is_error));
+    break;
   case DML_RPC_IGNORED: break;
   }
   dml_rpc_release(&message);

@@ -1,14 +1,17 @@
-/* jsonrpc_test.c - mcp/jsonrpc and mcp/calls: what each message is taken for, and which call a cancel means. */
+/* jsonrpc_test.c - mcp/jsonrpc, mcp/calls and mcp/asks: what each message is taken for, which call a cancel means, and which
+ * question an answer. */
 #include "mcp/jsonrpc.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "mcp/asks.h"
 #include "mcp/calls.h"
 #include "support/check.h"
 
 #define REQUEST DML_RPC_REQUEST
 #define NOTICE DML_RPC_NOTIFICATION
+#define RESPONSE DML_RPC_RESPONSE
 #define IGNORED DML_RPC_IGNORED
 #define INVALID DML_RPC_INVALID
 #define HEAD "{\"jsonrpc\":\"2.0\","
@@ -34,6 +37,10 @@ static const struct {
     {HEAD "\"method\":\"m\",\"params\":{\"requestId\":" BIG "}}", IGNORED, "", 0},
     {HEAD "\"id\":1,\"result\":{}}", IGNORED, "1", 0},
     {HEAD "\"id\":null,\"error\":{}}", IGNORED, "", 0},
+    {HEAD "\"result\":{}}", IGNORED, "", 0},
+    {HEAD "\"id\":\"dml-1\",\"result\":{}}", RESPONSE, "\"dml-1\"", 0},
+    {HEAD "\"id\":\"dml-1\",\"error\":7}", RESPONSE, "\"dml-1\"", 0},
+    {HEAD "\"id\":\"a\",\"result\":{},\"method\":\"m\"}", REQUEST, "\"a\"", 0},
     {"{\"id\":1,\"method\":\"m\"}", INVALID, "1", -32600},
     {"{\"jsonrpc\":\"1.0\",\"id\":1,\"method\":\"m\"}", INVALID, "1", -32600},
     {"{\"jsonrpc\":\"2.0\\u0000\",\"id\":1,\"method\":\"m\"}", INVALID, "1", -32600},
@@ -181,6 +188,47 @@ static void test_cancels(void) {
   CHECK(calls.count == 0 && !find(&calls, "{\"requestId\":1}"));
 }
 
+static void test_responses(void) {
+  static const struct {
+    const char *rest;
+    bool has_result, is_error;
+  } cases[] = {{"\"result\":{\"a\":1}", true, false}, {"\"error\":{\"code\":-1}", false, true},
+               {"\"error\":null", false, true},         {"\"result\":[]", false, false},
+               {"\"result\":null", false, false},       {"\"result\":{},\"error\":{}", false, false}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char line[128];
+    dml_rpc_message message;
+    snprintf(line, sizeof line, HEAD "\"id\":\"dml-7\",%s}", cases[i].rest);
+    read_line(line, &message);
+    CHECK(message.kind == DML_RPC_RESPONSE && strcmp(json_string_value(message.id_string), "dml-7") == 0);
+    CHECK((message.result != NULL) == cases[i].has_result && message.is_error == cases[i].is_error);
+    dml_rpc_release(&message);
+  }
+}
+
+static void test_asks(void) {
+  dml_asks asks;
+  dml_asks_init(&asks);
+  dml_ask list[DML_ASKS_MAX + 1] = {0};
+  for (int i = 0; i < DML_ASKS_MAX; i++) CHECK(dml_asks_add(&asks, &list[i], &list[i]) == DML_OK);
+  CHECK(dml_asks_add(&asks, &list[DML_ASKS_MAX], NULL) == DML_QUOTA_EXCEEDED && asks.count == DML_ASKS_MAX);
+  CHECK(dml_asks_find(&asks, "dml-1", 5) == &list[0] && dml_asks_find(&asks, "dml-64", 6) == &list[63]);
+  CHECK(!dml_asks_find(&asks, "dml-1\0", 6) && !dml_asks_find(&asks, "", 0) && !dml_asks_find(&asks, "dml-65", 6));
+  dml_asks_remove(&asks, &list[0]);
+  dml_asks_remove(&asks, &list[0]);
+  dml_asks_remove(&asks, &list[DML_ASKS_MAX]);
+  CHECK(asks.count == DML_ASKS_MAX - 1 && !dml_asks_find(&asks, "dml-1", 5));
+  CHECK(dml_asks_add(&asks, &list[0], NULL) == DML_OK && strcmp(list[0].id, "dml-65") == 0);
+  for (int i = 0; i < DML_ASKS_MAX; i++) dml_asks_remove(&asks, &list[i]);
+  CHECK(asks.count == 0 && !asks.first);
+  dml_buffer out;
+  dml_buffer_init(&out, 100);
+  CHECK(dml_rpc_append_request(&out, "dml-1", "m/n", "{}", 2) == DML_OK);
+  const char *expected = "{\"jsonrpc\":\"2.0\",\"id\":\"dml-1\",\"method\":\"m/n\",\"params\":{}}";
+  CHECK(out.len == strlen(expected) && memcmp(out.data, expected, out.len) == 0);
+  dml_buffer_deinit(&out);
+}
+
 static void test_the_table_has_an_end(void) {
   static dml_call list[DML_CALLS_MAX + 1];
   dml_calls calls;
@@ -202,6 +250,8 @@ int main(void) {
   CHECK_RUN(test_the_id_in_a_head);
   CHECK_RUN(test_answers);
   CHECK_RUN(test_cancels);
+  CHECK_RUN(test_responses);
+  CHECK_RUN(test_asks);
   CHECK_RUN(test_the_table_has_an_end);
   return check_end();
 }

@@ -15,6 +15,16 @@ describe("crypto.sha256", function()
   end)
 end)
 
+describe("crypto.hmac", function()
+  it("gives the values of RFC 4231", function()
+    assert.are.equal("b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7", crypto.hmac(("\x0b"):rep(20), "Hi There"))
+    assert.are.equal("5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843",
+      crypto.hmac("Jefe", "what do ya want for nothing?"))
+    assert.are.equal("60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54",
+      crypto.hmac(("\xaa"):rep(131), "Test Using Larger Than Block-Size Key - Hash Key First"))
+  end)
+end)
+
 describe("crypto.base64", function()
   local VECTORS = { [""] = "", f = "Zg==", fo = "Zm8=", foo = "Zm9v", foob = "Zm9vYg==", fooba = "Zm9vYmE=", foobar = "Zm9vYmFy",
     ["\0\xFF\xFE"] = "AP/+" }

@@ -21,12 +21,18 @@ local function has_piece(text)
   return false
 end
 
-setup(function()
-  local path = (os.getenv("DML_SPEC_TMP") or "/tmp") .. "/cuts-secret"
+--- A file with a secret; its path.
+local function put(name, secret)
+  local path = (os.getenv("DML_SPEC_TMP") or "/tmp") .. "/" .. name
   local file = assert(io.open(path, "wb"))
-  file:write(SECRET)
+  file:write(secret)
   file:close()
   assert(os_calls.chmod(path, tonumber("600", 8)))
+  return path
+end
+
+setup(function()
+  local path = put("cuts-secret", SECRET)
   assert(core.vault.define("cuts", "file:" .. path))
   assert(core.vault.load "cuts")
   os.remove(path)
@@ -47,6 +53,23 @@ describe("a long output", function()
       local shown = shown_of(output, limit, 100 + shift)
       assert.is_false(has_piece(shown), tostring(shift))
       assert.is_true(#shown <= limit + 100)
+    end
+  end)
+
+  it("shows no half of the longest secret that there may be", function()
+    local long = ("Yq8_Vt3-"):rep(1023) .. "Xc5.Zm1~"
+    assert(core.vault.define("long", "file:" .. put("cuts-long", long)))
+    assert(core.vault.load "long")
+    for _, form in ipairs { long, (long:gsub(".", function(c) return ("%02x"):format(c:byte()) end)) } do
+      for limit = 1024, 16384, 15360 do
+        for _, after in ipairs { 10, limit // 2, limit - limit // 4 - 200 } do
+          local output = ("."):rep(limit // 4 - 200) .. form .. ("."):rep(limit * 3) .. form .. ("."):rep(after)
+          local shown = shown_of(output, limit, 4000)
+          assert.is_nil(shown:find(form:sub(1, 40), 1, true))
+          assert.is_nil(shown:find(form:sub(-40), 1, true))
+          assert.is_nil(shown:find(form:sub(4001, 4040), 1, true))
+        end
+      end
     end
   end)
 

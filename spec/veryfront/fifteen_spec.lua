@@ -100,6 +100,16 @@ describe("the fifteen", function()
     end
   end)
 
+  it("list within one deadline, however many pages there are", vf:test(function()
+    local veryfront = require "demilune.providers.veryfront"
+    local usual = veryfront.LIST_MS
+    veryfront.LIST_MS = 0
+    local ok, err = pcall(vf.fault, vf, "list_sandboxes", {})
+    veryfront.LIST_MS = usual
+    assert.is_true(ok, err)
+    assert.are.equal("provider_timeout", err.category)
+  end))
+
   it("look, end and keep alive by the control plane alone", vf:test(function()
     local made = vf:must("create_sandbox", {})
     vf:must("get_sandbox", {})

@@ -36,13 +36,23 @@ static bool is_plain_string(const json_t *value) {
   return json_is_string(value) && strlen(json_string_value(value)) == json_string_length(value);
 }
 
+/* Ours have string ids. One with a result and an error, or with neither an object nor an error, answers badly. */
+static void classify_response(dml_rpc_message *out) {
+  const json_t *id = json_object_get(out->root, "id");
+  out->kind = json_is_string(id) ? DML_RPC_RESPONSE : DML_RPC_IGNORED;
+  out->id_string = json_is_string(id) ? id : NULL;
+  const json_t *result = json_object_get(out->root, "result"), *error = json_object_get(out->root, "error");
+  if (json_is_object(result) && !error) out->result = result;
+  out->is_error = error && !result;
+}
+
 static void classify(dml_rpc_message *out, const dml_json_scan_result *scan) {
   const json_t *version = json_object_get(out->root, "jsonrpc");
   const json_t *method = json_object_get(out->root, "method");
   const json_t *params = json_object_get(out->root, "params");
   bool has_id = scan->id_kind != DML_JSON_ID_ABSENT;
   if (!method && (json_object_get(out->root, "result") || json_object_get(out->root, "error"))) {
-    out->kind = DML_RPC_IGNORED;
+    classify_response(out);
     return;
   }
   if (has_id && out->id_len == 0) {
@@ -85,7 +95,8 @@ void dml_rpc_read(char *text, size_t len, dml_rpc_message *out) {
   memset(out, 0, offsetof(dml_rpc_message, id));
   out->id_len = 0;
   out->method = NULL;
-  out->params = out->id_string = NULL;
+  out->params = out->id_string = out->result = NULL;
+  out->is_error = false;
   out->root = NULL;
   dml_json_scan_result scan;
   dml_json_scan(text, len, &scan);
@@ -164,4 +175,10 @@ dml_status dml_rpc_append_notification(dml_buffer *out, const char *method, cons
   const char *pieces[] = {"{\"jsonrpc\":\"2.0\",\"method\":\"", method, "\",\"params\":", json, "}"};
   size_t lens[] = {27, strlen(method), 11, json_len, 1};
   return append_all(out, pieces, lens, 5);
+}
+
+dml_status dml_rpc_append_request(dml_buffer *out, const char *id, const char *method, const char *json, size_t json_len) {
+  const char *pieces[] = {HEAD "\"", id, "\",\"method\":\"", method, "\",\"params\":", json, "}"};
+  size_t lens[] = {sizeof HEAD, strlen(id), 12, strlen(method), 11, json_len, 1};
+  return append_all(out, pieces, lens, 7);
 }

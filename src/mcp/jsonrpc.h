@@ -6,6 +6,7 @@
 #define DML_MCP_JSONRPC_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/buffer.h"
@@ -20,8 +21,9 @@
 typedef enum dml_rpc_kind {
   DML_RPC_REQUEST,
   DML_RPC_NOTIFICATION,
-  DML_RPC_IGNORED, /* a response to nothing we asked, or a notification that is malformed: silence */
-  DML_RPC_INVALID  /* to be answered with error_code and error_text */
+  DML_RPC_RESPONSE, /* to something that was asked, perhaps: its id is a string */
+  DML_RPC_IGNORED,  /* a response that can be none of ours, or a notification that is malformed: silence */
+  DML_RPC_INVALID   /* to be answered with error_code and error_text */
 } dml_rpc_kind;
 
 typedef struct dml_rpc_message {
@@ -31,6 +33,8 @@ typedef struct dml_rpc_message {
   const char *method;      /* borrowed from root; NUL-free */
   const json_t *params;    /* borrowed from root; an object, or NULL */
   const json_t *id_string; /* borrowed from root: the decoded id where it is a string, else NULL */
+  const json_t *result;    /* borrowed from root: of a response, an object; NULL where there is none, or no object */
+  bool is_error;           /* a response that says so; what it says is foreign and not kept */
   json_t *root;
   int error_code;
   const char *error_text;
@@ -48,5 +52,7 @@ dml_status dml_rpc_append_result(dml_buffer *out, const char *id, size_t id_len,
 dml_status dml_rpc_append_error(dml_buffer *out, const char *id, size_t id_len, int code, const char *text,
                                 const char *data_json, size_t data_len);
 dml_status dml_rpc_append_notification(dml_buffer *out, const char *method, const char *json, size_t json_len);
+/* `id` and `method` are words of ours that need no escapes. */
+dml_status dml_rpc_append_request(dml_buffer *out, const char *id, const char *method, const char *json, size_t json_len);
 
 #endif

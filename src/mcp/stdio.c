@@ -262,6 +262,11 @@ static dml_status open_input(dml_stdio *io) {
   return DML_OK;
 }
 
+/* epoll watches a descriptor once, so a socket that is both needs a second number. */
+static int own_output(int in_fd, int out_fd) {
+  return in_fd == out_fd ? fcntl(in_fd, F_DUPFD_CLOEXEC, 0) : out_fd;
+}
+
 dml_status dml_stdio_new(dml_loop *loop, int in_fd, int out_fd, size_t line_max_bytes, const dml_stdio_events *events,
                          void *ud, dml_stdio **out) {
   *out = NULL;
@@ -269,21 +274,22 @@ dml_status dml_stdio_new(dml_loop *loop, int in_fd, int out_fd, size_t line_max_
   if (!io) return DML_INTERNAL;
   io->loop = loop;
   io->in_fd = in_fd;
-  io->out_fd = out_fd;
+  io->out_fd = own_output(in_fd, out_fd);
   io->in_flags = fcntl(in_fd, F_GETFL);
-  io->out_flags = fcntl(out_fd, F_GETFL);
+  io->out_flags = fcntl(io->out_fd, F_GETFL);
   io->line_max_bytes = line_max_bytes;
   io->events = *events;
   io->ud = ud;
   dml_buffer_init(&io->in, line_max_bytes + 2 * DML_STDIO_READ_BYTES);
   dml_buffer_init(&io->out, DML_STDIO_OUT_MAX_BYTES);
   io->flusher = calloc(1, sizeof *io->flusher);
-  if (!io->flusher || open_input(io) != DML_OK) {
+  if (io->out_fd < 0 || !io->flusher || open_input(io) != DML_OK) {
+    if (io->out_fd != out_fd && io->out_fd >= 0) close(io->out_fd);
     free(io->flusher);
     free(io);
     return DML_INTERNAL;
   }
-  if (io->out_flags >= 0) fcntl(out_fd, F_SETFL, io->out_flags | O_NONBLOCK);
+  if (io->out_flags >= 0) fcntl(io->out_fd, F_SETFL, io->out_flags | O_NONBLOCK);
   uv_prepare_init(dml_loop_uv(loop), io->flusher);
   io->flusher->data = io;
   uv_prepare_start(io->flusher, on_prepare);

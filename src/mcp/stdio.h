@@ -31,7 +31,7 @@ typedef struct dml_stdio_events {
   void (*on_end)(void *ud, bool is_broken);          /* end of input, or (is_broken) the client is gone; once */
 } dml_stdio_events;
 
-/* Errors: DML_INTERNAL; then the descriptors are still the caller's. */
+/* One descriptor may be both, as a socket is. Errors: DML_INTERNAL; then the descriptors are still the caller's. */
 dml_status dml_stdio_new(dml_loop *loop, int in_fd, int out_fd, size_t line_max_bytes, const dml_stdio_events *events,
                          void *ud, dml_stdio **out);
 /* Where to append whole messages with their line ends; it is written before the loop sleeps. */

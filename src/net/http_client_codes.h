@@ -14,7 +14,6 @@
   /* ours */                                                                                                           \
   X(CURLE_FAILED_INIT, INTERNAL, INTERNAL)                                                                             \
   X(CURLE_NOT_BUILT_IN, INTERNAL, INTERNAL)                                                                            \
-  X(CURLE_OUT_OF_MEMORY, INTERNAL, INTERNAL)                                                                           \
   X(CURLE_BAD_FUNCTION_ARGUMENT, INTERNAL, INTERNAL)                                                                   \
   X(CURLE_UNKNOWN_OPTION, INTERNAL, INTERNAL)                                                                          \
   X(CURLE_SETOPT_OPTION_SYNTAX, INTERNAL, INTERNAL)                                                                    \
@@ -59,6 +58,8 @@
   X(CURLE_QUIC_CONNECT_ERROR, CONNECTION_FAILED, INVALID_RESPONSE)                                                     \
   /* what came is not HTTP */                                                                                          \
   X(CURLE_HTTP2, INVALID_RESPONSE, INVALID_RESPONSE)                                                                   \
+  /* How 7.88 says that a header line is longer than its 100 KiB; memory itself fails elsewhere first. */              \
+  X(CURLE_OUT_OF_MEMORY, INVALID_RESPONSE, INVALID_RESPONSE)                                                           \
   X(CURLE_UNSUPPORTED_PROTOCOL, INVALID_RESPONSE, INVALID_RESPONSE) /* an answer without a status line */              \
   X(CURLE_WEIRD_SERVER_REPLY, INVALID_RESPONSE, INVALID_RESPONSE)                                                      \
   X(CURLE_PARTIAL_FILE, INVALID_RESPONSE, INVALID_RESPONSE)                                                            \

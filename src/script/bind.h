@@ -20,10 +20,14 @@ int dml_open_http(lua_State *L);      /* bind_http.c: HTTP client */
 int dml_open_httpd(lua_State *L);     /* bind_httpd.c: HTTP server */
 int dml_open_agent(lua_State *L);     /* bind_agent.c: channel to the in-sandbox agent */
 int dml_open_isolation(lua_State *L); /* bind_isolation.c: local sandboxes */
+int dml_open_fence(lua_State *L);     /* bind_fence.c: the process in which policy code runs */
 int dml_open_vault(lua_State *L);     /* bind_vault.c: credentials, redaction */
+int dml_open_regex(lua_State *L);     /* bind_regex.c: regular expressions, globs */
 
-/* Adds sleep, event and now_ms to the module table on top. [-0, +0] */
-void dml_open_time(lua_State *L);
+/* Each adds to the module table on top. [-0, +0] */
+void dml_open_time(lua_State *L);   /* bind_time.c: sleep, event and now_ms of core.task */
+void dml_open_append(lua_State *L); /* bind_append.c: append of core.fs */
+void dml_open_unix(lua_State *L);   /* bind_unix.c: acceptor and connect_unix of core.sys */
 
 /* `require "demilune.core"`: the table of all modules above, by name. */
 int luaopen_demilune_core(lua_State *L);

@@ -20,6 +20,23 @@ static int l_sha256(lua_State *L) {
   return 1;
 }
 
+/* crypto.hmac(key, bytes) -> 64 hex digits; HMAC-SHA256 (RFC 2104) with a key of any length */
+static int l_hmac(lua_State *L) {
+  size_t key_len, len;
+  const char *key = luaL_checklstring(L, 1, &key_len);
+  const char *s = luaL_checklstring(L, 2, &len);
+  unsigned char hash[crypto_auth_hmacsha256_BYTES];
+  char hex[crypto_auth_hmacsha256_BYTES * 2 + 1];
+  crypto_auth_hmacsha256_state state;
+  crypto_auth_hmacsha256_init(&state, (const unsigned char *)key, key_len);
+  crypto_auth_hmacsha256_update(&state, (const unsigned char *)s, len);
+  crypto_auth_hmacsha256_final(&state, hash);
+  sodium_memzero(&state, sizeof state);
+  sodium_bin2hex(hex, sizeof hex, hash, sizeof hash);
+  lua_pushstring(L, hex);
+  return 1;
+}
+
 /* crypto.base64(bytes) -> RFC 4648 §4, padded */
 static int l_base64(lua_State *L) {
   size_t len;
@@ -119,7 +136,7 @@ static int l_open(lua_State *L) {
   return 1;
 }
 
-static const luaL_Reg FUNCTIONS[] = {{"sha256", l_sha256}, {"base64", l_base64}, {"unbase64", l_unbase64},
+static const luaL_Reg FUNCTIONS[] = {{"sha256", l_sha256}, {"hmac", l_hmac}, {"base64", l_base64}, {"unbase64", l_unbase64},
                                      {"random", l_random}, {"id", l_id},         {"seal", l_seal},
                                      {"open", l_open},     {NULL, NULL}};
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <lauxlib.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -127,6 +128,15 @@ static const char *type_name(mode_t mode) {
   return "other";
 }
 
+/* fs.real_path(path) -> path from the root, links followed | nil, err (realpath(3)) */
+static int l_real_path(lua_State *L) {
+  char *real = realpath(luaL_checkstring(L, 1), NULL);
+  if (!real) return fail_errno(L, errno);
+  lua_pushstring(L, real);
+  free(real);
+  return 1;
+}
+
 /* fs.stat(path) -> {type, size, mode, uid, mtime} | nil, err; a link is followed */
 static int l_stat(lua_State *L) {
   struct stat st;
@@ -168,7 +178,8 @@ static int l_lock(lua_State *L) {
 }
 
 static const luaL_Reg FUNCTIONS[] = {{"make_dir", l_make_dir}, {"read", l_read}, {"write", l_write}, {"remove", l_remove},
-                                     {"list", l_list},         {"stat", l_stat}, {"lock", l_lock},   {NULL, NULL}};
+                                     {"list", l_list},         {"stat", l_stat}, {"lock", l_lock},   {"real_path", l_real_path},
+                                     {NULL, NULL}};
 
 int dml_open_fs(lua_State *L) {
   if (luaL_newmetatable(L, LOCK_T)) {
@@ -183,5 +194,6 @@ int dml_open_fs(lua_State *L) {
   }
   lua_pop(L, 1);
   luaL_newlib(L, FUNCTIONS);
+  dml_open_append(L);
   return 1;
 }

@@ -458,6 +458,7 @@ int dml_open_sys(lua_State *L) {
   }
   lua_pop(L, 1);
   luaL_newlib(L, FUNCTIONS);
+  dml_open_unix(L);
   lua_pushliteral(L, DML_VERSION);
   lua_setfield(L, -2, "version");
   return 1;

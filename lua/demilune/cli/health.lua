@@ -7,6 +7,8 @@ local errors = require "demilune.errors"
 local health = {}
 
 local FACT_BYTES = 200
+--- Larger than any bundle of certificates.
+local CA_FILE_BYTES = 16 * 1024 * 1024
 
 local function first_line(handle)
   local line = handle and handle:read "l"
@@ -149,10 +151,11 @@ function health.clouds(config, credentials)
   for _, credential in ipairs(credentials) do is_readable[credential.name] = credential.ok end
   for _, provider in ipairs(config.providers) do
     if provider.type ~= "local" then
-      local ok = is_readable[provider.credential] == true
+      local cause = not is_readable[provider.credential] and "Its credential cannot be read."
+        or provider.ca_file and not core.fs.read(provider.ca_file, CA_FILE_BYTES) and "Its ca_file cannot be read."
       clouds[#clouds + 1] = {
         id = provider.id, type = provider.type, preset = provider.preset, region = provider.region,
-        credential = provider.credential, ok = ok, cause = not ok and "Its credential cannot be read." or nil,
+        credential = provider.credential, ok = not cause, cause = cause or nil,
       }
     end
   end

@@ -1,14 +1,17 @@
 --- cli/init.lua - the command line: finds the command, reads its options, says what is wrong in one line.
 --
 -- A command is a file in this folder that returns { name, summary, usage, options, run(options, rest) -> exit code }.
--- `options` names long options; those that end in ":" take a value; `takes_arguments` lets others stand beside them. Exit
--- codes: 0 done, 1 failed, 2 misused.
+-- `options` names long options; those that end in ":" take a value; `short` maps letters to them, { ["-e"] = "--eval" };
+-- `takes_arguments` lets others stand beside them. Exit codes: 0 done, 1 failed, 2 misused.
 local core = require "demilune.core"
 local errors = require "demilune.errors"
 local keys = require "demilune.config.keys"
 
 --- In the order of --help.
-local NAMES = { "serve", "call", "tools", "ls", "exec", "kill", "engine", "doctor", "demo" }
+local NAMES = {
+  "serve", "call", "tools", "ls", "exec", "kill", "engine", "reload", "approve", "refuse", "check", "explain", "policy-test",
+  "repl", "doctor", "demo",
+}
 --- Not in --help: a server starts it.
 local KNOWN = { reap = true }
 for _, name in ipairs(NAMES) do KNOWN[name] = true end
@@ -19,13 +22,16 @@ local function say(line)
   io.stderr:write("demilune: ", core.vault.redact(line), "\n")
 end
 
+--- A command's table; policy-test is in policy_test.lua.
+local function command_of(name) return require("demilune.cli." .. name:gsub("-", "_")) end
+
 local function help()
   local lines = {
     "demilune " .. core.sys.version .. ": gives agents sandboxes over MCP, on this machine with nothing to sign up for.",
     "", "Usage: demilune COMMAND [OPTIONS]", "",
   }
   for _, name in ipairs(NAMES) do
-    lines[#lines + 1] = ("  %-8s %s"):format(name, require("demilune.cli." .. name).summary)
+    lines[#lines + 1] = ("  %-11s  %s"):format(name, command_of(name).summary)
   end
   lines[#lines + 1] = ""
   lines[#lines + 1] = "demilune COMMAND --help tells more. Point an MCP client at `demilune serve`."
@@ -58,9 +64,18 @@ local function set_log_level(level)
   return false
 end
 
+--- The arguments with a command's own letters written out; what follows "--" stays.
+local function written_out(command, args)
+  for i, arg in ipairs(args) do
+    if arg == "--" then break end
+    args[i] = command.short and command.short[arg] or arg
+  end
+  return args
+end
+
 --- Runs the command and turns what it raised into one line.
 local function run(command, args)
-  local options, rest = core.sys.options(args, all_options(command))
+  local options, rest = core.sys.options(written_out(command, args), all_options(command))
   if not options then
     say(rest .. "; see demilune " .. command.name .. " --help")
     return 2
@@ -96,5 +111,5 @@ return function(args)
     say(("there is no command %s%s; see demilune --help"):format(name, near and (", perhaps " .. near) or ""))
     return 2
   end
-  return run(require("demilune.cli." .. name), args)
+  return run(command_of(name), args)
 end

@@ -3,6 +3,7 @@
 -- The first thing it does is to move descriptors 0 and 1 away, so that nothing a script, a library or a child prints can
 -- get between the messages.
 local core = require "demilune.core"
+local errors = require "demilune.errors"
 
 local task = core.task
 
@@ -41,6 +42,15 @@ local function warn_of_swap(app)
   end
 end
 
+--- The operator's way to this server. Without it the server serves all the same.
+local function open_control(operations)
+  local control, err = require("demilune.control").start(operations:methods())
+  if not control then
+    core.log.warn("demilune reload and approve cannot reach this server: " .. (errors.detail(err) or err.message))
+  end
+  return control
+end
+
 local function wait_while(is_so, deadline_ms)
   while is_so() and task.now_ms() < deadline_ms do task.sleep(5) end
 end
@@ -49,6 +59,7 @@ local function serve(app, in_fd, out_fd)
   local principal = "local:" .. core.sys.user()
   local scope = app:new_scope(principal)
   local conversation = require("demilune.mcp").new(app, { scope = scope, principal = principal, transport = "stdio" })
+  local operations = require("demilune.operations").new(app, function() conversation:tools_changed() end)
   local over = task.event()
   conversation.drained = task.event()
   conversation.io = assert(core.stdio.serve {
@@ -60,8 +71,11 @@ local function serve(app, in_fd, out_fd)
   })
   core.sys.on_signal("TERM", function() over:set() end)
   core.sys.on_signal("INT", function() over:set() end)
-  core.sys.on_signal("HUP", core.log.reopen)
+  core.sys.on_signal("HUP", function() operations:reload() end)
+  local control = open_control(operations)
+  if app.config.policy and app.config.policy.watch then task.spawn(operations.watch, operations) end
   over:wait()
+  if control then control:close() end
   local io = conversation.io
   local ended_ms = task.now_ms()
   io:stop_reading()
@@ -70,6 +84,7 @@ local function serve(app, in_fd, out_fd)
   scope:close(CLOSE_MS)
   wait_while(function() return io:unsent() > 0 end, ended_ms + ANSWER_MS + CLOSE_MS)
   io:close()
+  app:close()
 end
 
 return {
@@ -81,7 +96,7 @@ return {
     local in_fd, out_fd = assert(core.sys.take(0)), assert(core.sys.take(1))
     local config, message = require("demilune.config").load(options.config)
     if not config then
-      require("demilune.errors").raise("invalid_argument", { message = message, is_usage = true })
+      errors.raise("invalid_argument", { message = message, is_usage = true })
     end
     open_log(config, options["log-level"] ~= nil)
     local app = require("demilune.app").new(config)

@@ -3,6 +3,7 @@
 -- What the command creates ends with its scope, as a client's sandboxes end with theirs. SIGINT and SIGTERM stop the
 -- work first and the scope after it, so that an interrupted command leaves nothing either.
 local core = require "demilune.core"
+local deciding = require "demilune.cli.deciding"
 local errors = require "demilune.errors"
 
 local task = core.task
@@ -44,7 +45,8 @@ end
 ---@return table? partial
 function Session:call(name, arguments, send_progress)
   return self.app:call(self.app.tools_by_name[name], arguments, {
-    scope = self.scope, principal = self.principal, client = "demilune", transport = "cli", send_progress = send_progress,
+    scope = self.scope, principal = self.principal, client = "demilune", client_version = core.sys.version, transport = "cli",
+    send_progress = send_progress, ask_person = deciding.has_person() and deciding.ask or nil,
   })
 end
 
@@ -67,6 +69,10 @@ function session.fail(err)
     local hint = "Right would be: " .. table.concat(err.allowed, ", ") .. "."
     shown.message = err.message:gsub("; `allowed` lists[^.]*", "")
     shown.suggestion = err.suggestion and hint .. " " .. err.suggestion or hint
+  end
+  if err.rule then
+    local reason = err.reason and ": " .. err.reason:gsub("[.!?]$", "") or ""
+    shown.message = ("%s Rule: %s%s."):format(shown.message, err.rule, reason)
   end
   error(shown, 0)
 end
@@ -96,6 +102,7 @@ function session.run(options, work, adjust)
   -- What a stopped command was just making is nobody's.
   if stopped_by then config.keep_on_exit = keeps end
   self.scope:close(CLOSE_MS)
+  app:close()
   if stopped_by then return SIGNAL_EXIT + stopped_by end
   if not (has_ended and ok) then error(has_ended and result or ok, 0) end
   return result

@@ -3,6 +3,7 @@
 -- The value is what an operator's file returned, so it may be any Lua value: tables are walked by
 -- `next` and `rawget`, never through metamethods, and only as deep as the shapes go. Messages name
 -- keys and never repeat values, which may be secrets.
+local json = require("demilune.core").json
 local keys = require "demilune.config.keys"
 local nearest = require "demilune.nearest"
 local secrets = require "demilune.config.secrets"
@@ -12,6 +13,7 @@ local words = require "demilune.config.words"
 local check = {}
 
 local FAULTS_MAX = 100
+local ARRAY = getmetatable(json.array {})
 
 ---@class demilune.config.Fault
 ---@field path (string|integer)[]  the keys from the outermost table to the fault
@@ -85,6 +87,17 @@ function CHECKS.boolean(walk, value, shape)
   return value
 end
 
+--- What is said by being there.
+function CHECKS.yes(walk, value, shape)
+  if value ~= true then return walk:wrong(shape, value) end
+  return value
+end
+
+CHECKS["function"] = function(walk, value, shape)
+  if type(value) ~= "function" then return walk:wrong(shape, value, true) end
+  return value
+end
+
 function CHECKS.choice(walk, value, shape)
   for _, one in ipairs(shape.choices) do
     if rawequal(value, one) then return value end
@@ -120,22 +133,26 @@ local function provider_with(name)
   return #kinds > 0 and "a provider of type " .. table.concat(kinds, " or ") or nil
 end
 
---- Where else a key of this name stands; for keys at the wrong level.
+local function place_of(name, places)
+  for _, place in ipairs(places) do
+    if place[2].fields[name] then return place[1] end
+  end
+end
+
+--- Where else in the configuration a key of this name stands.
 local function other_place(name)
   if keys.root.fields[name] then return "the outermost table" end
   local provider = provider_with(name)
   if provider then return provider end
-  local places = {
+  return place_of(name, {
     { "a template", keys.template },
     { "an entry of credentials", keys.credential },
     { "vault", keys.root.fields.vault },
     { "output", keys.root.fields.output },
     { "limits", keys.root.fields.limits },
     { "log", keys.root.fields.log },
-  }
-  for _, place in ipairs(places) do
-    if place[2].fields[name] then return place[1] end
-  end
+    { "audit", keys.root.fields.audit },
+  })
 end
 
 --- The fields in the order of their names, so that the same file gives the same faults.
@@ -161,7 +178,8 @@ function Walk:unknown(key, shape)
     return self:fault("%s has no name; write it as key = value", key)
   end
   local names = sorted_fields(shape)
-  local elsewhere, near = other_place(key), nearest.of(key, names)
+  local elsewhere = self.places and place_of(key, self.places) or not self.places and other_place(key)
+  local near = nearest.of(key, names)
   if elsewhere then
     return self:fault("%s does not stand here; it belongs in " .. elsewhere, key)
   end
@@ -177,7 +195,69 @@ function Walk:decide(value, shape)
   return decided, shape.variants and shape.variants[decided] or shape
 end
 
+--- The names of nested places for values whose meaning only a driver of the operator's knows.
+local FREE_NAME_BYTES, FREE_TEXT_BYTES, FREE_ENTRIES_MAX = 64, 4096, 64
+
+local function is_plain_value(value)
+  local kind = type(value)
+  return kind == "boolean" or (kind == "number" and value == value)
+    or (kind == "string" and #value <= FREE_TEXT_BYTES and utf8.len(value) ~= nil)
+end
+
+--- A copy of a value that is no field: a plain one or a flat table of such; nil where it is neither.
+local function free_value(value)
+  if is_plain_value(value) then return value end
+  if type(value) ~= "table" then return nil end
+  local out, count = {}, 0
+  for key, entry in next, value do
+    count = count + 1
+    if count > FREE_ENTRIES_MAX or not is_plain_value(key) or not is_plain_value(entry) then return nil end
+    out[key] = entry
+  end
+  return out
+end
+
+function Walk:free(key, value, filled)
+  if type(key) ~= "string" or #key > FREE_NAME_BYTES or not key:find "^[%a_][%w_]*$" then
+    return self:fault("%s has no name that can stand there; write it as key = value", key)
+  end
+  filled[key] = free_value(value)
+  if filled[key] == nil then
+    self:fault("%s must be a string, a number, true, false or a flat table of those; write one", key)
+  end
+end
+
+--- Values whose meaning only the tools know: so deep, and so many in one value.
+local DATA_DEPTH_MAX, DATA_VALUES_MAX = 32, 10000
+
+--- A copy of plain data; nil and why where it is none. `budget.left` counts down.
+local function data_copy(value, depth, budget)
+  budget.left = budget.left - 1
+  if budget.left < 0 or depth > DATA_DEPTH_MAX then return nil, "is too deep or too large; make it smaller" end
+  local kind = type(value)
+  if kind == "string" or kind == "boolean" or value == json.null then return value end
+  if kind == "number" and value == value and value ~= math.huge and value ~= -math.huge then return value end
+  if kind ~= "table" then return nil, "holds what is no data; write texts, numbers, true, false and tables" end
+  local is_list = getmetatable(value) == ARRAY
+  local out = is_list and json.array {} or {}
+  for key, entry in next, value do
+    if type(key) ~= "string" and math.type(key) ~= "integer" then return nil, "has a key that is no text; write key = value" end
+    local copy, why = data_copy(entry, depth + 1, budget)
+    if copy == nil then return nil, why end
+    out[key] = copy
+  end
+  return out
+end
+
+function CHECKS.data(walk, value, shape)
+  if shape.is_table and type(value) ~= "table" then return walk:wrong(shape, value, true) end
+  local copy, why = data_copy(value, 1, { left = DATA_VALUES_MAX })
+  if copy == nil then walk:fault("%s " .. why) end
+  return copy
+end
+
 function CHECKS.record(walk, value, shape)
+  if shape.short and type(value) == (shape.short_type or "string") then value = { [shape.short] = value } end
   if type(value) ~= "table" then return walk:wrong(shape, value, true) end
   local first, filled = shape.decides, {}
   local decided, whole = walk:decide(value, shape)
@@ -188,7 +268,9 @@ function CHECKS.record(walk, value, shape)
     if rawget(value, name) == nil then walk:fault("%s has no `" .. name .. "`; write one") end
   end
   if first and decided == nil then return nil end
-  for _, key in ipairs(strange_keys(value, whole)) do walk:unknown(key, whole) end
+  for _, key in ipairs(strange_keys(value, whole)) do
+    if whole.is_free then walk:free(key, rawget(value, key), filled) else walk:unknown(key, whole) end
+  end
   for _, name in ipairs(sorted_fields(whole)) do
     local field, given = whole.fields[name], rawget(value, name)
     if given == nil then given = field.default end
@@ -209,6 +291,7 @@ function Walk:has_wrong_size(count, shape)
 end
 
 function CHECKS.list(walk, value, shape)
+  if shape.takes_one and type(value) == "string" then return { walk:value(value, shape.of) } end
   if type(value) ~= "table" then return walk:wrong(shape, value, true) end
   local count = 0
   for key in next, value do
@@ -262,7 +345,7 @@ function Walk:value(value, shape) return CHECKS[shape.kind](self, value, shape) 
 ---@return any filled  a fresh copy with the defaults in it
 ---@return demilune.config.Fault[] faults  at most 100, in no order of the file
 function check.run(value, shape)
-  local walk = setmetatable({ path = {}, faults = {} }, Walk)
+  local walk = setmetatable({ path = {}, faults = {}, places = shape.places }, Walk)
   return walk:value(value, shape), walk.faults
 end
 

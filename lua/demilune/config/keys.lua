@@ -25,7 +25,10 @@
 ---@field variants? table<string, demilune.config.Shape>  the whole record, by the value of `decides`
 ---@field has_places? boolean  a URL in which {domain} and the like stand for what is known later
 ---@field is_proxy? boolean    a URL of a proxy
+---@field is_origin? boolean   a URL of scheme, host and port alone
 ---@field way_out? string      what to do about a wrong value, where that is not plain
+---@field short? string        of a record: the field that a string in its place is the value of
+---@field is_free? boolean     of a record: keys that are no fields are taken too, with plain values
 
 local keys = {}
 
@@ -203,10 +206,25 @@ keys.provider = {
   variants = { ["local"] = local_provider, e2b = e2b_provider, veryfront = veryfront_provider },
 }
 
+--- A provider of a type of the operator's own: its driver says what its other keys mean.
+local own_provider = provider(300, remote {}, { "id", "type" })
+own_provider.is_free = true
+
 keys.credential = {
   kind = "record",
   required = { "source" },
-  fields = { source = { kind = "source", max = SOURCE_BYTES_MAX } },
+  fields = {
+    source = { kind = "source", max = SOURCE_BYTES_MAX },
+    -- Where an operator's tool may send it; a provider's credential goes to the provider alone.
+    origins = { kind = "list", max = 16, is_filled = true, of = url { is_origin = true } },
+    header = {
+      kind = "string",
+      max = NAME_BYTES_MAX,
+      pattern = "^%a[%w-]*$",
+      words = "the name of a header: letters, digits and -",
+    },
+    prefix = { kind = "string", max = NAME_BYTES_MAX, pattern = "^[ -~]*$", words = "text that stands before the key" },
+  },
   words = 'a table, { source = "env:NAME" }',
   way_out = "never write the key itself into the file",
 }
@@ -247,11 +265,58 @@ keys.root = record {
     default = {},
   },
   vault = record { require_lock = flag(false) },
-  policy = LATER,
-  audit = LATER,
+  policy = {
+    kind = "record",
+    short = "file",
+    required = { "file" },
+    words = 'the path of a policy, or a table { file = "policy.lua" }',
+    fields = {
+      file = path,
+      watch = flag(false),
+      approval_lifetime = integer(10, DAY_S, 300),
+      limits = record {
+        instructions = integer(1000, 1000000000, 1000000),
+        memory = integer(1, 256, 8),
+        cpu_ms = integer(1, 10000, 50),
+        wall_ms = integer(10, 60000, 1000),
+      },
+    },
+  },
+  audit = {
+    kind = "record",
+    short = "file",
+    required = { "file" },
+    words = 'the path of a file, or a table { file = "audit.jsonl" }',
+    fields = {
+      file = path,
+      required = flag(true),
+      sync = choice("batch", { "none", "batch", "call" }),
+      arguments = flag(false),
+      max_size = integer(0, MB_MAX, 100),
+      keep = integer(1, 1000, 10),
+    },
+  },
   http = LATER,
-  tools = LATER,
-  provider_path = LATER,
+  tools = { kind = "list", max = 64, of = path, default = {} },
+  provider_path = { kind = "list", max = 16, of = path, default = {} },
 }
+
+--- The outermost table where the operator has types of provider of their own.
+---@param types string[]  their names
+---@return demilune.config.Shape
+function keys.with_types(types)
+  if #types == 0 then return keys.root end
+  local choices = table.move(types, 1, #types, #keys.provider.fields.type.choices + 1, { "local", "e2b", "veryfront" })
+  local one = {}
+  for name, value in pairs(keys.provider) do one[name] = value end
+  one.fields = { id = keys.provider.fields.id, type = choice(nil, choices) }
+  one.variants = {}
+  for name, shape in pairs(keys.provider.variants) do one.variants[name] = shape end
+  for _, name in ipairs(types) do one.variants[name] = own_provider end
+  local root = record {}
+  for name, shape in pairs(keys.root.fields) do root.fields[name] = shape end
+  root.fields.providers = { kind = "list", max = 16, of = one, is_filled = true }
+  return root
+end
 
 return keys

@@ -6,6 +6,8 @@
 local secrets = {}
 
 local CRED_NAME_BYTES_MAX = 255
+--- Letters and digits in a row, as keys have them and names of variables and files do not.
+local KEY_RUN_BYTES = 24
 
 local CHECKS = {}
 
@@ -30,6 +32,15 @@ function CHECKS.cmd(rest)
   return "names no program; write cmd: and its path with a /, then its arguments, without quotes"
 end
 
+--- Whether a name without a folder is more likely a key: what cannot be read is named in messages, and it would be too.
+local function may_be_key(rest)
+  if rest:find("/", 1, true) then return false end
+  for run in rest:gmatch "%w+" do
+    if #run >= KEY_RUN_BYTES and run:find "%d" and run:find "%a" then return true end
+  end
+  return false
+end
+
 --- What is wrong with a source, as "is …; do …"; nil for a good one.
 ---@param text string
 ---@return string?
@@ -39,6 +50,9 @@ function secrets.fault(text)
   if not test then
     return "must be env:NAME, file:PATH, cred:NAME or cmd:PROGRAM; say where the key is, never write it "
       .. "into the file"
+  end
+  if prefix ~= "cmd" and may_be_key(rest) then
+    return "looks like the key itself; say where the key is, never write it into the file"
   end
   return test(rest)
 end

@@ -76,8 +76,14 @@ local function settle_preset(provider, path, faults)
   end
 end
 
+local BUILT_IN = { e2b = true, veryfront = true }
+
 local function settle_remote(provider, config, path, faults)
-  settle_credential(provider, config, path, faults)
+  if provider.credential then settle_credential(provider, config, path, faults) end
+  if not BUILT_IN[provider.type] then
+    provider.is_own = true
+    return
+  end
   provider.templates = provider.templates or {}
   if provider.domain and provider.domain:find("..", 1, true) then
     return note(faults, path, "domain", "has two dots in a row; leave one out")
@@ -108,6 +114,12 @@ local function settle_sources(config, folder, faults)
     elseif variable then
       reader_of[source] = name
     end
+    if entry.header and NO_KEY_HEADERS[entry.header:lower()] then
+      local path = { "credentials", name, "header" }
+      faults[#faults + 1] = {
+        path = path, text = words.path(path) .. " is a header that has another meaning; write the one that carries the key",
+      }
+    end
     if fault then
       local path = { "credentials", name, "source" }
       faults[#faults + 1] = { path = path, text = words.path(path) .. " " .. fault }
@@ -127,6 +139,15 @@ local function settle_lifetime(provider, given, path, faults)
     text = words.path(path) .. ".lifetime is more than max_lifetime, " .. longest
       .. "; lower one or raise the other",
   }
+end
+
+--- A lifetime that the service is known not to take would make each creation fail.
+local function settle_bounds(provider, given, path, faults)
+  local preset = provider.type == "e2b" and require("demilune.e2b.presets").by_name[provider.preset]
+  local bounds = preset and preset.lifetime
+  if not bounds or provider.lifetime >= bounds.min then return end
+  local key = written(given, "lifetime") == nil and "max_lifetime" or "lifetime"
+  note(faults, path, key, ("is less than %d, the least that preset %s takes; raise it"):format(bounds.min, provider.preset))
 end
 
 local function default_of(ids)
@@ -187,6 +208,7 @@ function settle.run(config, given, folder)
       settle_remote(provider, config, path, faults)
     end
     settle_lifetime(provider, written(given, "providers", i), path, faults)
+    settle_bounds(provider, written(given, "providers", i), path, faults)
   end
   settle_sources(config, folder, faults)
   if #faults == 0 then settle_default(config, ids, faults) end

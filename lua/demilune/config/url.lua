@@ -54,8 +54,8 @@ local function authority_fault(authority)
   return nil, host:lower()
 end
 
-local function path_fault(path, is_proxy)
-  if is_proxy then return path:find "^/?$" == nil and "has a path; leave it out" or nil end
+local function path_fault(path, is_bare)
+  if is_bare then return path:find "^/?$" == nil and "has a path; leave it out" or nil end
   if not path:find "^[%w_.~/:,=+-]*$" then
     return "has signs in its path that cannot stand there; leave them out"
   end
@@ -77,7 +77,7 @@ end
 
 --- What is wrong with a URL, as "has …; do …"; nil for one that may be used.
 ---@param text string
----@param shape {has_places?: boolean, is_proxy?: boolean}
+---@param shape {has_places?: boolean, is_proxy?: boolean, is_origin?: boolean}
 ---@return string?
 function url.fault(text, shape)
   -- A place may stand for a port, a part of a name or a part of the path.
@@ -94,7 +94,7 @@ function url.fault(text, shape)
   if parts.scheme == "http" and not shape.is_proxy and not LOOPBACK[host] then
     return "is plain http to another machine, where others can read the key; write https"
   end
-  return path_fault(parts.path, shape.is_proxy)
+  return path_fault(parts.path, shape.is_proxy or shape.is_origin)
 end
 
 --- Whether a URL goes over plain http.

@@ -39,4 +39,16 @@ function vault.open(config)
   return true
 end
 
+--- Reads every credential again that has been read, as after a rotation. One that cannot be read keeps its secret.
+---@async
+---@param config demilune.Config
+function vault.reload(config)
+  if not vault.is_needed(config) then return end
+  for _, credential in ipairs(core.vault.status().credentials) do
+    if credential.state ~= "unread" and credential.kind ~= "env" and config.credentials[credential.name] then
+      core.vault.reload(credential.name)
+    end
+  end
+end
+
 return vault

@@ -63,7 +63,13 @@ local EXPECTED = {
   end,
   record = function(shape) return shape.words or "a table of keys" end,
   map = function() return "a table by name" end,
-  list = function() return "a list" end,
+  list = function(shape)
+    local one = shape.takes_one and shape.of.words
+    return one and one .. ", or a list of them" or "a list"
+  end,
+  yes = function() return "true" end,
+  data = function(shape) return shape.is_table and "a table" or "data" end,
+  ["function"] = function() return "a function" end,
 }
 
 --- What may stand at a key, in words.
@@ -77,6 +83,7 @@ function words.expected(shape) return EXPECTED[shape.kind](shape) end
 ---@return string
 function words.way_out(shape, value)
   if shape.way_out then return shape.way_out end
+  if shape.kind == "yes" then return "leave it out for no" end
   if shape.kind == "choice" then
     local near = type(value) == "string" and nearest.of(value, shape.choices)
     if near then return ('did you mean "%s"?'):format(near) end

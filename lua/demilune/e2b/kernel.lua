@@ -75,7 +75,7 @@ local function take(run, event, out, err)
   elseif kind == "result" then
     if event.is_main_result == true and type(event.text) == "string" then
       -- Masked before it is cut: half a secret would not be known again.
-      run.result = core.text.head(core.text.mend(core.vault.redact(event.text)), RESULT_BYTES_MAX)
+      run.result = core.text.head(core.text.mend(run.mask(event.text)), RESULT_BYTES_MAX)
     end
   elseif kind == "error" then
     run.exit_code = 1
@@ -130,7 +130,8 @@ end
 --- Runs code in the default kernel of its language and waits for it; nil where there is none. A cancel interrupts it.
 ---@param provider demilune.E2b
 ---@param ref table
----@param opts {language: string, code: string, timeout_s: integer, envs: table, stdout: table, stderr: table, on_line?: function}
+---@param opts {language: string, code: string, timeout_s: integer, envs: table, stdout: table, stderr: table,
+---  on_line?: function, mask?: fun(text: string): string}  mask: what the result goes through before it is cut
 ---@return table? run  as envd.run gives it, and `result`
 function kernel.run(provider, ref, opts)
   local body = {
@@ -145,7 +146,7 @@ function kernel.run(provider, ref, opts)
     body = core.json.encode(body), timeout_ms = opts.timeout_s * 1000 + MARGIN_MS, stream = true,
   })
   if res.status ~= 200 then return check_refusal(res, body.language == nil) end
-  local run = { exit_code = 0, timed_out = false, timeout_s = opts.timeout_s }
+  local run = { exit_code = 0, timed_out = false, timeout_s = opts.timeout_s, mask = opts.mask or core.vault.redact }
   local out, err = collector.new(opts.stdout, opts.on_line), collector.new(opts.stderr, opts.on_line)
   local ok, has_ended = pcall(watch, res, deadline_ms, run, out, err)
   res:close()

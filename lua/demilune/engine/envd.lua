@@ -146,6 +146,7 @@ function envd.routes(self)
     { "GET", "/envs", shown(self, function(sandbox) return sandbox.env end) },
     { "GET", "/files", plain(self, "read", files.download) },
     { "POST", "/files", plain(self, "write", files.upload) },
+    { "POST", "/files/compose", plain(self, "write", refuse) },
   }
   add_calls(routes, self, stream, {
     ["/process.Process/Start"] = process.start, ["/process.Process/Connect"] = process.connect,

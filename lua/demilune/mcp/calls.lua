@@ -1,7 +1,9 @@
 --- mcp/calls.lua - tools/list and tools/call, as all revisions share them.
 local connect = require "demilune.connect"
 local core = require "demilune.core"
+local elicit = require "demilune.mcp.elicit"
 local errors = require "demilune.errors"
+local input = require "demilune.mcp.input"
 
 local json = core.json
 local calls = {}
@@ -62,26 +64,59 @@ local function progress_sender(request)
   end
 end
 
---- Runs tools/call and returns the CallToolResult as JSON text.
----@param request table  params, conversation, call, token, revision
+--- How much of a client's name and version is kept.
+local CLIENT_BYTES = 64
+
+--- Who a client says it is: for logs and records, and nothing is decided by it.
+---@param info any  `clientInfo`
+---@return string? name
+---@return string? version
+function calls.client_of(info)
+  if not connect.is_object(info) then return nil end
+  local name = type(info.name) == "string" and core.text.head(info.name, CLIENT_BYTES) or nil
+  return name, type(info.version) == "string" and core.text.head(info.version, CLIENT_BYTES) or nil
+end
+
+--- Whether a conversation's principal may know of a tool. What it may not know of, it cannot call either.
+local function is_shown(conversation, tool)
+  local policy = conversation.app.policy
+  return not policy or policy:shows(tool, conversation.principal)
+end
+
+--- The tools that a request's client may see, in order.
+---@async
+---@param request table
+---@return table[]  entries of tools.build
+function calls.tools(request)
+  local conversation, list = request.conversation, {}
+  for _, tool in ipairs(conversation.app.tools) do
+    if is_shown(conversation, tool) then list[#list + 1] = tool end
+  end
+  return list
+end
+
+--- Runs tools/call and returns the CallToolResult as JSON text; nil where the client must answer something first
+--- (input.lua).
+---@param request table  params, conversation, call, token, revision, capabilities, client, client_version
 ---@param has_structured boolean
 ---@param meta? table  what the revision puts into a result's `_meta`
----@return string
+---@return string?
 function calls.call(request, has_structured, meta)
   local params, conversation = request.params, request.conversation
   local app = conversation.app
   if type(params.name) ~= "string" then fail "name must be a string" end
   local tool = app.tools_by_name[params.name]
-  if not tool then fail "there is no such tool" end
+  if not tool or not is_shown(conversation, tool) then fail "there is no such tool" end
   local arguments = params.arguments
   if arguments == nil or arguments == json.null then arguments = {} end
   if not connect.is_object(arguments) then fail "arguments must be an object" end
   local started_ms = core.task.now_ms()
   local result, err, partial = app:call(tool, arguments, {
-    scope = conversation.scope, principal = conversation.principal, client = conversation.client,
-    transport = conversation.transport, revision = request.revision,
-    send_progress = progress_sender(request),
+    scope = conversation.scope, principal = conversation.principal, client = request.client,
+    client_version = request.client_version, transport = conversation.transport, revision = request.revision,
+    send_progress = progress_sender(request), ask_person = elicit.asker(request),
   })
+  if err and input.is_wanted(request) then return nil end
   local detail = err and errors.detail(err)
   if detail then core.log.error(tool.name .. ": " .. detail) end
   log_call(request, tool, err, started_ms)

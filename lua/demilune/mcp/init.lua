@@ -22,8 +22,11 @@ local META_PREFIX = "^io%.modelcontextprotocol/"
 ---@field scope demilune.Scope
 ---@field principal string
 ---@field transport string
----@field client string
+---@field client string      its name, of initialize
+---@field client_version? string
+---@field capabilities? table  the client's, of initialize
 ---@field revision? string   negotiated by initialize
+---@field is_initialized? boolean  the client has said so, and may be notified
 ---@field log_level? string  of logging/setLevel
 local Conversation = {}
 Conversation.__index = Conversation
@@ -73,6 +76,7 @@ local function answer(self, call, method, params)
   local era = era_of(meta)
   local request = {
     call = call, conversation = self, params = params, meta = meta, token = token, revision = self.revision,
+    capabilities = self.capabilities, client = self.client, client_version = self.client_version,
   }
   era.check(request, method)
   local handler = era.methods[method]
@@ -108,6 +112,14 @@ end
 --- Takes note of one notification. None is ever answered; those that mean nothing here are ignored.
 ---@param method string
 ---@param params table
-function Conversation:on_notification(method, params) end -- luacheck: ignore 212
+function Conversation:on_notification(method, params) -- luacheck: ignore 212/params
+  if method == "notifications/initialized" and self.revision then self.is_initialized = true end
+end
+
+--- Tells a client of a session that its list of tools is another now. Clients of 2026-07-28 are never told without being
+--- asked.
+function Conversation:tools_changed()
+  if self.is_initialized then self.io:notify("notifications/tools/list_changed", "{}") end
+end
 
 return mcp

@@ -52,10 +52,12 @@ function v2025.methods.initialize(request)
     if known == params.protocolVersion then revision = known end
   end
   conversation.revision = revision
-  local name = params.clientInfo and params.clientInfo.name
-  if type(name) == "string" then conversation.client = core.text.head(name, 64) end
+  conversation.capabilities = params.capabilities
+  local name, version = calls.client_of(params.clientInfo)
+  conversation.client, conversation.client_version = name or conversation.client, version
   return json.encode {
-    protocolVersion = revision, capabilities = { tools = {}, logging = {} }, serverInfo = server_info(revision),
+    protocolVersion = revision, capabilities = { tools = { listChanged = true }, logging = {} },
+    serverInfo = server_info(revision),
     instructions = instructions.text(conversation.app),
   }
 end
@@ -85,7 +87,7 @@ end
 
 v2025.methods["tools/list"] = function(request)
   local list = {}
-  for i, tool in ipairs(request.conversation.app.tools) do list[i] = shown(tool.definition, request.revision) end
+  for i, tool in ipairs(calls.tools(request)) do list[i] = shown(tool.definition, request.revision) end
   local page, next_cursor = calls.page(list, request.params.cursor)
   return json.encode { tools = page, nextCursor = next_cursor }
 end

@@ -2,6 +2,7 @@
 local calls = require "demilune.mcp.calls"
 local connect = require "demilune.connect"
 local core = require "demilune.core"
+local input = require "demilune.mcp.input"
 local instructions = require "demilune.mcp.instructions"
 
 local json = core.json
@@ -14,7 +15,7 @@ local UNSUPPORTED_VERSION = -32022
 local REVISION = "2026-07-28"
 local META = "io.modelcontextprotocol/"
 
---- What is listed here changes with the configuration alone, that is with a restart.
+--- What is listed here changes when the operator reloads, and with the principal.
 local CACHE = { ttlMs = 300000, cacheScope = "private" }
 
 local function fail(code, message, data)
@@ -48,6 +49,9 @@ function v2026.check(request)
   end
   request.log_level = level
   request.revision = REVISION
+  request.capabilities = capabilities
+  local name, client_version = calls.client_of(info)
+  request.client, request.client_version = name or request.client, client_version
 end
 
 local SERVER_INFO = { name = "demilune", version = core.sys.version, title = "demilune sandboxes" }
@@ -71,7 +75,7 @@ end
 
 v2026.methods["tools/list"] = function(request)
   local list = {}
-  for i, tool in ipairs(request.conversation.app.tools) do list[i] = tool.definition end
+  for i, tool in ipairs(calls.tools(request)) do list[i] = tool.definition end
   local page, next_cursor = calls.page(list, request.params.cursor)
   return complete { tools = page, nextCursor = next_cursor, ttlMs = CACHE.ttlMs, cacheScope = CACHE.cacheScope }
 end
@@ -79,8 +83,19 @@ end
 --- The shared result is JSON text already, and always an object with something in it.
 local CALL_HEAD = '{"resultType":"complete",'
 
+--- The call is not complete: the client must answer first, and call again.
+local function input_required(request)
+  local wanted = input.result(request)
+  return json.encode {
+    resultType = "input_required", _meta = RESULT_META, inputRequests = wanted.inputRequests,
+    requestState = wanted.requestState,
+  }
+end
+
 v2026.methods["tools/call"] = function(request)
-  return CALL_HEAD .. calls.call(request, true, RESULT_META):sub(2)
+  input.open(request)
+  local result = calls.call(request, true, RESULT_META)
+  return result and CALL_HEAD .. result:sub(2) or input_required(request)
 end
 
 return v2026

@@ -24,7 +24,9 @@ error "lua/demilune/meta/core.lua is for editors and cannot be required"
 ---@field httpd demilune.core.httpd          HTTP server
 ---@field agent demilune.core.agent          channel to the agent in a sandbox
 ---@field isolation demilune.core.isolation  local sandboxes
+---@field fence demilune.core.fence          the process in which policy code runs
 ---@field vault demilune.core.vault          credentials, and the redaction of what leaves
+---@field regex demilune.core.regex          regular expressions and globs
 local core = {}
 
 return core

@@ -11,6 +11,12 @@ local crypto = {}
 ---@return string hex  64 digits, lower case
 function crypto.sha256(bytes) end
 
+--- HMAC-SHA256 (RFC 2104): a digest that only the holder of the key can make.
+---@param key string
+---@param bytes string
+---@return string hex  64 digits, lower case
+function crypto.hmac(key, bytes) end
+
 --- Base64 with padding (RFC 4648 §4).
 ---@param bytes string
 ---@return string text

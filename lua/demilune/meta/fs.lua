@@ -2,7 +2,8 @@
 
 --- fs.lua - core.fs: small private files on the host, mostly in the state folder (src/script/bind_fs.c).
 --
--- Every call blocks the loop: for files of some kilobytes on a local disk. Errors are those of dml_status_from_errno:
+-- Every call but Appender:sync blocks the loop: for files of some kilobytes on a local disk. Errors are those of
+-- dml_status_from_errno:
 -- file_not_found, file_permission, is_directory, not_a_directory, disk_full, too_large, conflict, internal.
 error "lua/demilune/meta/fs.lua is for editors and cannot be required"
 
@@ -12,6 +13,10 @@ local fs = {}
 --- A lock file that is held. It ends with `release`, when the variable is <close>, or when it is collected.
 ---@class demilune.core.fs.Lock
 local Lock = {}
+
+--- A file that records are added to. It is closed with `close`, when the variable is <close>, or when it is collected.
+---@class demilune.core.fs.Appender
+local Appender = {}
 
 ---@class demilune.core.fs.Stat
 ---@field type "file"|"directory"|"socket"|"other"
@@ -59,6 +64,12 @@ function fs.list(path) end
 ---@return demilune.Error? err
 function fs.stat(path) end
 
+--- A path from the root, with every link on its way followed. What it names must be there.
+---@param path string
+---@return string? real
+---@return demilune.Error? err
+function fs.real_path(path) end
+
 --- Locks a file (flock(2), exclusive), made with mode 0600 where it is missing; a final link is refused. Never waits:
 --- conflict when another holds it.
 ---@param path string
@@ -66,7 +77,45 @@ function fs.stat(path) end
 ---@return demilune.Error? err
 function fs.lock(path) end
 
+--- Opens a file that records are added to; made with mode 0600 where it is missing. Errors: file_permission (a final
+--- link, not this user's, or group or others can write to it), unsupported (no regular file), and the usual ones.
+---@param path string
+---@return demilune.core.fs.Appender?
+---@return demilune.Error? err
+function fs.append(path) end
+
 --- Gives the lock back; the file stays. Twice is fine.
 function Lock:release() end
+
+--- Adds bytes with one write(2), whole or not at all, whoever else adds to the file; give it whole lines. What a full
+--- disk cuts short is taken back; where it cannot be, the next write begins with a line end. Errors: disk_full, too_large
+--- (a limit of the file's size), file_not_found (the open file has no name any more: reopen), and the usual ones.
+---@param bytes string
+---@return true?
+---@return demilune.Error? err
+function Appender:write(bytes) end
+
+--- Waits until what was written is on the disk (fdatasync(2), in a thread of libuv's).
+---@async
+---@return true?
+---@return demilune.Error? err
+function Appender:sync() end
+
+--- How long the open file is.
+---@return integer? bytes
+---@return demilune.Error? err
+function Appender:size() end
+
+--- Whether the path still names the open file; no longer after a rotation.
+---@return boolean
+function Appender:is_current() end
+
+--- Opens the path anew, as fs.append does. When that fails, the file that was open stays open.
+---@return true?
+---@return demilune.Error? err
+function Appender:reopen() end
+
+--- Closes the file. Twice is fine; everything else raises after it.
+function Appender:close() end
 
 return fs

@@ -28,8 +28,8 @@ local Call = {}
 ---@field on_drain? fun()          4 MiB of output or less wait again; must not wait
 ---@field on_end? async fun()      in a task: the end of input, or the client is gone; once
 
---- Serves a client and takes both descriptors. Reading stops while over 4 MiB of output wait. Errors: internal; then
---- the descriptors are still the caller's.
+--- Serves a client and takes both descriptors, which may be one (a socket). Reading stops while over 4 MiB of output wait.
+--- Errors: internal; then the descriptors are still the caller's.
 ---@param options demilune.core.stdio.Options
 ---@return demilune.core.stdio.Io?
 ---@return demilune.Error? err
@@ -77,6 +77,19 @@ function Call:fail(code, message, data_json) end
 ---@param method string
 ---@param params_json string  JSON text
 function Call:notify(method, params_json) end
+
+--- Asks the client something (MCP up to 2025-11-25) and waits for its result. The end of the call or of the connection
+--- and a cancel end the wait; a client that need not answer any more is told so. Errors: provider_timeout; provider_rejected
+--- (the client answered with an error, whose words are dropped), invalid_response (its result is no object), too_large (over
+--- the limit of a line), quota_exceeded (64 wait on the connection), unavailable (4 MiB of output wait), connection_failed,
+--- stopped (the call is answered or cancelled).
+---@async
+---@param method string
+---@param params_json string  JSON text, at most 1 MiB
+---@param timeout_ms number   over 0, at most a day
+---@return table? result  as it came: hostile until checked
+---@return demilune.Error? err
+function Call:request(method, params_json, timeout_ms) end
 
 --- The id as the JSON text that came.
 ---@return string

@@ -11,6 +11,10 @@ local sys = {}
 ---@class demilune.core.sys.Reader
 local Reader = {}
 
+--- A listening socket that a task accepts from.
+---@class demilune.core.sys.Acceptor
+local Acceptor = {}
+
 --- A variable of the environment.
 ---@param name string
 ---@return string?
@@ -88,6 +92,20 @@ function sys.write(fd, bytes) end
 ---@return demilune.Error? err
 function sys.listen_unix(path) end
 
+--- Makes an acceptor of a listening unix socket and takes it. Errors: internal; then it is still the caller's.
+---@param fd integer  of sys.listen_unix
+---@return demilune.core.sys.Acceptor?
+---@return demilune.Error? err
+function sys.acceptor(fd) end
+
+--- Connects to a unix stream socket; never waits. The descriptor is CLOEXEC, blocks and is the caller's to close.
+--- Errors: file_permission (who listens is neither this user nor root, or the path may not be used), connection_failed
+--- (nobody listens, or the queue is full), file_not_found, too_large (over 107 bytes).
+---@param path string
+---@return integer? fd
+---@return demilune.Error? err
+function sys.connect_unix(path) end
+
 --- Makes a reader of a descriptor that can be polled (a pipe, a socket, a terminal) and takes it. Errors: internal;
 --- then the descriptor is still the caller's.
 ---@param fd integer
@@ -120,5 +138,18 @@ function Reader:read(timeout_ms) end
 
 --- Closes the descriptor. Twice is fine; collecting the reader does it too. Not while a task reads.
 function Reader:close() end
+
+--- Waits for a connection. The descriptor is CLOEXEC, blocks and is the caller's to close; uid and pid are who connected,
+--- by the kernel's word. While descriptors are used up it goes on waiting. Errors: provider_timeout, and those of
+--- accept(2). One task at a time; raises on a closed acceptor.
+---@async
+---@param timeout_ms? number
+---@return integer? fd
+---@return integer|demilune.Error uid  or the error
+---@return integer? pid
+function Acceptor:accept(timeout_ms) end
+
+--- Closes the socket; its file stays. Twice is fine; raises while a task accepts.
+function Acceptor:close() end
 
 return sys

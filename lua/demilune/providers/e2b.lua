@@ -170,14 +170,23 @@ function E2b:kill(id)
   return not is_gone
 end
 
---- Sets the lifetime from now.
+--- Sets the lifetime from now. Raises `sandbox_paused` for one that stands still: services have a 404 for it, or a 409.
 ---@param id string
 ---@param seconds integer
 ---@param manner? {is_fresh?: boolean}
 function E2b:set_timeout(id, seconds, manner)
   local way = manner_of(self, id, manner)
   way.tokens = nil
-  control.send(self, "POST", path_of(self, id) .. "/timeout", { timeout = seconds }, { [204] = true }, way)
+  local ok, err = pcall(control.send, self, "POST", path_of(self, id) .. "/timeout", { timeout = seconds }, { [204] = true }, way)
+  if ok then return end
+  if errors.is(err) and (err.status == 404 or err.status == 409) then
+    local is_there, found = pcall(self.get, self, id, manner)
+    if not is_there and not errors.is(found) then error(found, 0) end
+    if is_there and found.status == "paused" then
+      errors.raise("sandbox_paused", { message = "The sandbox is paused, so that its time stands still." })
+    end
+  end
+  error(err, 0)
 end
 
 --- Stops a sandbox with its memory kept. Raises `unsupported` where the service cannot.
@@ -304,7 +313,7 @@ E2b.signal = processes.signal
 
 --- Runs code where the sandbox has a kernel for its language; nil where there is none.
 ---@param sandbox demilune.Sandbox
----@param opts {language: string, code: string, timeout_s: integer, on_line?: function}
+---@param opts {language: string, code: string, timeout_s: integer, on_line?: function, mask?: function}
 ---@return table? run  as of `run`, and `result`
 function E2b:run_code(sandbox, opts)
   if not self.supports.kernel then return nil end
@@ -314,7 +323,7 @@ function E2b:run_code(sandbox, opts)
   if not sandbox.has_kernel or sandbox.kernel_lacks[opts.language] then return nil end
   local run = self:guard(sandbox, kernel.run, {
     language = opts.language, code = opts.code, timeout_s = opts.timeout_s, on_line = opts.on_line, envs = sandbox.envs,
-    stdout = outcome.window(self.output.stdout), stderr = outcome.window(self.output.stderr),
+    mask = opts.mask, stdout = outcome.window(self.output.stdout), stderr = outcome.window(self.output.stderr),
   })
   if not run then sandbox.kernel_lacks[opts.language] = true end
   return run

@@ -24,6 +24,7 @@ Local.__index = Local
 function local_driver.new(config)
   local self = setmetatable(e2b.new(config, { url = "http://localhost" }), Local)
   self.leases = {}
+  self.supports = { pause = true, cpu = true, memory = true }
   return self
 end
 
@@ -85,7 +86,8 @@ function Local:has_network() -- luacheck: ignore 212/self
 end
 
 --- The template to use when none is named: `base`, or the only one, or the first by name.
-local function default_template(self)
+---@return string
+function Local:default_template()
   if self.config.templates.base then return "base" end
   return self:template_names()[1]
 end
@@ -107,7 +109,7 @@ local function check_bounds(opts)
 end
 
 local function resolve_template(self, opts)
-  local name = opts.template or default_template(self)
+  local name = opts.template or self:default_template()
   local configured = self.config.templates[name]
   if not configured then
     errors.raise("not_found", {

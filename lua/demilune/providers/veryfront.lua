@@ -30,6 +30,8 @@ local PROBE_TIMEOUT_MS = 5000
 local PROBE_POLL_MS = 1000
 local PAGE = 100
 local PAGES_MAX = 1000
+--- For all pages of a listing together.
+veryfront.LIST_MS = 45000
 local CURSOR_BYTES = 1024
 local HOUR_S = 3600
 local DAY_HOURS = 24
@@ -137,6 +139,7 @@ local function control(self, method, path, body, opts)
       Accept = "application/json" },
     body = body and core.json.encode(body), timeout_ms = opts.timeout_ms or CONTROL_TIMEOUT_MS,
     max_body_bytes = CONTROL_MAX_BYTES, is_safe = opts.is_safe, is_create = opts.is_create, is_fresh = opts.is_fresh,
+    deadline_ms = opts.deadline_ms and math.min(opts.deadline_ms, task.now_ms() + CONTROL_TIMEOUT_MS),
   }
   if res.status < 200 or res.status > 299 then error(fault_of(res.status, res.headers, res.body, opts.is_create), 0) end
   return decode(res, opts.is_blind)
@@ -330,9 +333,9 @@ local function cursor_of(page_info)
   return link
 end
 
-local function page(self, cursor)
+local function page(self, cursor, deadline_ms)
   local query = "/sandbox-sessions?limit=" .. PAGE .. (cursor and "&cursor=" .. text.escape(cursor) or "")
-  local answer = control(self, "GET", query, nil, { is_safe = true })
+  local answer = control(self, "GET", query, nil, { is_safe = true, deadline_ms = deadline_ms })
   if not connect.is_object(answer) or not connect.is_array(answer.data) then errors.raise "invalid_response" end
   return answer.data, cursor_of(answer.page_info)
 end
@@ -347,9 +350,9 @@ function Veryfront:list(opts)
   if opts.region then errors.raise("unsupported", { field = "region" }) end
   if opts.owner then errors.raise("unsupported", { field = "provider" }) end
   if opts.status and not LISTED[opts.status] then return {} end
-  local infos, seen, cursor = {}, 0, nil
+  local infos, seen, cursor, deadline_ms = {}, 0, nil, task.now_ms() + veryfront.LIST_MS
   for _ = 1, PAGES_MAX do
-    local sessions, next_cursor = page(self, cursor)
+    local sessions, next_cursor = page(self, cursor, deadline_ms)
     for _, session in ipairs(sessions) do
       local info = info_of(self, session)
       if not opts.status or info.status == opts.status then

@@ -1,23 +1,24 @@
 --- download_file: bytes of a file.
 local core = require "demilune.core"
+local mask = require "demilune.mask"
 local shape = require "demilune.tools.shape"
 
---- While a secret is live, so much is read on both sides too: it is masked whole where a border cuts it in two.
-local AROUND_BYTES = 4096
+--- While there is something to mask, so much is read on both sides too: it is masked whole where a border cuts it in two.
+local AROUND_BYTES = 16384
 
 --- Bytes of a file without secrets, how many of the file's they stand for, and the file's size.
-local function read_masked(sandbox, args)
+local function read_masked(sandbox, args, masks)
   local from = math.max(args.offset - AROUND_BYTES, 0)
   local before = args.offset - from
   local bytes, size = sandbox:read(args.path, from, before + args.length + AROUND_BYTES)
   local last = math.min(#bytes, before + args.length)
   if last <= before then return "", 0, size end
-  local shown, ends = core.vault.redact_part(bytes, before + 1, last)
+  local shown, ends = masks.part(bytes, before + 1, last)
   return shown, ends - before, size
 end
 
-local function read(sandbox, args)
-  if core.vault.is_live() then return read_masked(sandbox, args) end
+local function read(sandbox, args, masks)
+  if masks.is_live() then return read_masked(sandbox, args, masks) end
   local bytes, size = sandbox:read(args.path, args.offset, args.length)
   return bytes, #bytes, size
 end
@@ -44,7 +45,7 @@ return {
   text_without = { content_base64 = true },
   handler = function(call, args)
     local sandbox = call:use(args.sandbox_id, {})
-    local bytes, bytes_read, size = read(sandbox, args)
+    local bytes, bytes_read, size = read(sandbox, args, mask.of(call.redact))
     local stop = args.offset + bytes_read
     return {
       sandbox_id = sandbox.public_id, path = sandbox:absolute(args.path), content_base64 = core.crypto.base64(bytes),

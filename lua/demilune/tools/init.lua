@@ -6,10 +6,12 @@
 --   order                      place in tools/list
 --   effect                     row of EFFECTS below: the annotations
 --   is_open_world              it reaches beyond sandboxes, whatever its row says
+--   groups                     of the policy language, where groups.lua does not name them
 --   needs                      a field of env without which the tool is not there
 --   input, output              schema of arguments and of the result, or function(env)
 --   handler(call, args)        args are checked; returns the result's table or raises an error of errors.lua
 local core = require "demilune.core"
+local groups = require "demilune.policy.groups"
 local schema = require "demilune.schema"
 local shape = require "demilune.tools.shape"
 
@@ -69,6 +71,7 @@ local function entry_of(tool, env)
   local input, output = resolve(tool.input, env), shape.with_note(resolve(tool.output, env))
   return {
     name = tool.name, tool = tool, input = input, output = output, handler = tool.handler,
+    groups = groups.of(tool.name, tool.groups),
     definition = {
       name = tool.name, title = tool.title, description = resolve(tool.description, env),
       inputSchema = schema.public(input), outputSchema = schema.public(output), annotations = annotations(tool, env),

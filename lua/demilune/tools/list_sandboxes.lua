@@ -27,7 +27,7 @@ return {
   handler = function(call, args)
     local provider = call.app:provider(args.provider)
     local infos = provider:list {
-      status = args.status, limit = args.limit, offset = args.offset, region = args.region, owner = call:tenant(provider),
+      status = args.status, limit = args.limit, offset = args.offset, region = args.region, owner = call:owner_shown(provider),
     }
     local sandboxes = json.array {}
     for i, info in ipairs(infos) do sandboxes[i] = metadata.public(call.app, provider, info) end

@@ -1,5 +1,6 @@
 --- read_file: lines of a text file.
 local errors = require "demilune.errors"
+local mask = require "demilune.mask"
 local shape = require "demilune.tools.shape"
 local text_file = require "demilune.text_file"
 
@@ -27,7 +28,7 @@ return {
   handler = function(call, args)
     local sandbox = call:use(args.sandbox_id, {})
     local reader = sandbox:open_read(args.path)
-    local ok, page = pcall(text_file.page, reader, args)
+    local ok, page = pcall(text_file.page, reader, args, mask.of(call.redact))
     reader:close()
     if not ok then
       if errors.is(page) and page.category == "not_text" then page.suggestion = "Use download_file for its bytes." end

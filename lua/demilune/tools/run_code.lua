@@ -7,6 +7,7 @@ return {
   name = "run_code",
   title = "Run code",
   order = 2,
+  creates_default = true,
   effect = "execute",
   description = function(env)
     local state = env.has_kernel

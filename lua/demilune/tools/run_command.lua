@@ -6,6 +6,7 @@ return {
   name = "run_command",
   title = "Run a command",
   order = 3,
+  creates_default = true,
   effect = "execute",
   description = function(env)
     return "Run a shell command (bash where there is one) and wait for it. Each call is a new shell: cd and variables do not"

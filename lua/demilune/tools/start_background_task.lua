@@ -5,6 +5,7 @@ return {
   name = "start_background_task",
   title = "Start a background task",
   order = 11,
+  creates_default = true,
   effect = "execute",
   description = function(env)
     return "Start a shell command and return at once with a task_id: for servers, builds and anything over a minute. Ask with"

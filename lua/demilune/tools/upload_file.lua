@@ -25,6 +25,7 @@ return {
   name = "upload_file",
   title = "Upload bytes",
   order = 14,
+  creates_default = true,
   effect = "write",
   description = "Write bytes (base64) to a file. At offset 0 the file is made or replaced as a whole; a larger offset"
     .. " appends and must equal the present size, so large files go in slices. For text use write_file.",

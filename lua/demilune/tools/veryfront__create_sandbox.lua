@@ -7,6 +7,7 @@ return {
   order = 16,
   effect = "create",
   is_open_world = true,
+  provider_type = "veryfront",
   needs = "has_veryfront",
   description = "Create a sandbox in the Veryfront account, with its access scope, billing project and lifetime policy. It"
     .. " lives by that policy: this server neither makes it the default nor ends it. For a sandbox to run commands in now,"

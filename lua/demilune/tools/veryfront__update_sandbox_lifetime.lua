@@ -7,6 +7,7 @@ return {
   order = 17,
   effect = "lifetime",
   is_open_world = true,
+  provider_type = "veryfront",
   needs = "has_veryfront",
   description = "Change the lifetime policy of a sandbox in the Veryfront account, by its UUID: the platform's default, a"
     .. " number of hours, or always on. A shorter one may end it. Sandboxes of other providers: set_sandbox_timeout.",

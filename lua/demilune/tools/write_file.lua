@@ -5,6 +5,7 @@ return {
   name = "write_file",
   title = "Write a text file",
   order = 5,
+  creates_default = true,
   effect = "write",
   description = "Write a text file: made with its parent directories, or replaced as a whole. A reader sees the old file or"
     .. " the new one, never half. For bytes that are not text, or to append, use upload_file.",

@@ -13,10 +13,8 @@ local TEXT_BYTES = 4096
 ---@param app demilune.App
 ---@return demilune.Veryfront
 function record.provider(app)
-  for _, provider in ipairs(app.providers) do
-    if provider.config.type == "veryfront" then return provider end
-  end
-  errors.raise("unsupported", { message = "No provider of type veryfront is configured." })
+  return app:provider_of_type "veryfront"
+    or errors.raise("unsupported", { message = "No provider of type veryfront is configured." })
 end
 
 --- An input schema of the service's.
