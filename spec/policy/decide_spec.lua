@@ -213,7 +213,8 @@ describe("limit", function()
     assert.is_nil(rules.after_creation(decision, { cpu_count = core.json.null }))
     assert.is_nil(rules.after_creation(decision, {}))
     assert.is_nil(rules.after_creation(decision, { started_at = "2026-11-30T09:00:00Z", end_at = "2026-11-30T09:01:05Z" }))
-    for _, info in ipairs { { cpu_count = 2.5 }, { started_at = "2026-11-30T09:00:00Z", end_at = "2026-11-30T09:02:00.5Z" }, { memory_mb = 1025 }, { cpu_count = 1, memory_mb = 4096 },
+    for _, info in ipairs { { cpu_count = 2.5 }, { started_at = "2026-11-30T09:00:00Z", end_at = "2026-11-30T09:02:00.5Z" },
+      { memory_mb = 1025 }, { cpu_count = 1, memory_mb = 4096 },
       { cpu_count = 0 / 0 } } do
       local refusal = rules.after_creation(decision, info)
       assert.are.equal("deny by r1", support.words(refusal))

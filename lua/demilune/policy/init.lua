@@ -229,6 +229,7 @@ function Policy:decide(call, args, arguments)
   local io = world(self, call, state)
   local decision = rules.decide(state.compiled, view, io)
   call.decision = decision
+  if decision.args ~= args then views.renew(view, call, decision.args) end
   if decision.verdict == "ask" then self:ask(call, view, decision, io) end
   if decision.verdict == "deny" then
     call.audit_id = must_record(self, call, view, decision, "deny")
@@ -272,7 +273,9 @@ end
 ---@return table
 function Policy:after(call, result)
   local state, decision = call.policy_state, call.decision or ALLOWED
-  if call.sandbox and call.tool.groups["@lifetime"] then call.sandbox.longest_s = decision.lifetime_s end
+  if call.sandbox and decision.lifetime_s then
+    call.sandbox.longest_s = math.min(call.sandbox.longest_s or math.huge, decision.lifetime_s)
+  end
   if decision.limits and call.sandbox and call.tool.groups["@create"] then
     local refusal = rules.after_creation(decision, call.sandbox.info)
     if refusal then

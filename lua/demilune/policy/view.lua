@@ -89,6 +89,16 @@ local function given_of(arguments)
   return given
 end
 
+--- Finds provider and sandbox again, once the arguments were rewritten. Arguments that name none are the tool's to refuse.
+---@param seen table  of view.of
+---@param call demilune.Call
+---@param args table
+function view.renew(seen, call, args)
+  local ok, provider, sandbox = pcall(target_of, call, args)
+  if not ok then provider, sandbox = nil, nil end
+  seen.provider, seen.sandbox = provider and provider.id, sandbox
+end
+
 --- The view of a call. Raises what looking for its sandbox raises (`not_found`, `invalid_argument`).
 ---@param call demilune.Call
 ---@param args table       checked
