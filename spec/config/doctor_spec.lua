@@ -84,10 +84,26 @@ describe("demilune doctor", function()
       unset = { "env", false }, unit = { "cred", true }, program = { "cmd" }, fails = { "cmd", false },
     }, seen)
     assert.is_false(report.ok)
-    assert.is_truthy(shown:find("Keys or providers do not work yet", 1, true))
+    assert.is_truthy(shown:find("Keys, providers, policy or audit do not work yet", 1, true))
     assert.is_nil(canary.find(all, secret))
     for _, name in ipairs { "good", "open", "short" } do os.remove(home .. "/" .. name) end
     assert.is_nil(canary.find_in(home, secret))
+  end)
+
+  it("says whether the policy loads, and whether the audit can be written", function()
+    local config = 'return { policy = "p.lua", audit = "%s" }'
+    write("p.lua", 'return { default = "allow", version = "v7", rules = { { name = "a", match = "@all", deny = "no" } } }', "600")
+    local report, shown = doctor { config = config:format "a.jsonl" }
+    assert.are.same({ true, "v7", 1 }, { report.policy.ok, report.policy.version, report.policy.rules })
+    assert.is_true(report.audit.ok)
+    assert.is_truthy(shown:find "\n  policy +[^\n]*p.lua, version v7, rules: 1\n")
+    assert.is_nil(io.open(home .. "/a.jsonl"))
+    write("p.lua", 'return { default = "allow", rules = { { name = "a", match = "@al", deny = "no" } } }', "600")
+    report, shown = doctor { config = config:format "none/a.jsonl" }
+    assert.are.same({ false, false, false }, { report.ok, report.policy.ok, report.audit.ok })
+    assert.is_truthy(shown:find "\n  policy +FAIL [^\n]*p.lua:1: ")
+    assert.is_truthy(shown:find "\n  audit +FAIL ")
+    os.remove(home .. "/p.lua")
   end)
 
   it("names a provider with its credential and asks nobody", function()

@@ -46,7 +46,9 @@ local function examine(options)
   }
   report.needs_isolation = not config or has_local(config)
   report.works_here = state.ok and configuration.ok and (isolation.ok or not report.needs_isolation)
-  report.ok = examine_remote(report, config) and report.works_here
+  if config then report.policy, report.audit = health.policy(config), health.audit(config) end
+  local is_governed = (not report.policy or report.policy.ok) and (not report.audit or report.audit.ok)
+  report.ok = examine_remote(report, config) and report.works_here and is_governed
   return report
 end
 
@@ -101,6 +103,17 @@ local function cloud_words(cloud)
   return cloud.ok and text .. "; it was not asked" or failed(text .. ". " .. cloud.cause)
 end
 
+local function policy_words(policy)
+  if not policy then return "none: every call is allowed" end
+  return policy.ok and ("%s, version %s, rules: %d"):format(policy.path, policy.version, policy.rules) or failed(policy.cause)
+end
+
+local function audit_words(audit)
+  if not audit then return "none" end
+  if audit.ok then return audit.path .. (audit.required and "" or ", not required") end
+  return failed(audit.path .. ": " .. audit.cause)
+end
+
 --- The rows about keys and clouds.
 local function add_remote(rows, report)
   rows[#rows + 1] = { "vault", vault_words(report.vault) }
@@ -115,7 +128,7 @@ local function verdict_of(report)
   if not report.works_here then
     return style.paint("red", here and "Sandboxes cannot work here yet." or "Nothing can work yet.")
   elseif not report.ok then
-    return style.paint("red", (here and "Sandboxes work here. " or "") .. "Keys or providers do not work yet.")
+    return style.paint("red", (here and "Sandboxes work here. " or "") .. "Keys, providers, policy or audit do not work yet.")
   end
   return style.paint("green", here and "Sandboxes work here."
     or "Nothing here stands in the way of the providers, which were not asked.")
@@ -132,7 +145,11 @@ local function render(report)
     { "configuration", configuration.ok and (configuration.path or "the defaults") or failed(configuration.cause) },
     { "engine", engine_words(report.engine) },
   }
-  if report.configuration.ok then add_remote(rows, report) end
+  if report.configuration.ok then
+    rows[#rows + 1] = { "policy", policy_words(report.policy) }
+    rows[#rows + 1] = { "audit", audit_words(report.audit) }
+    add_remote(rows, report)
+  end
   rows[#rows + 1] = { "bubblewrap", versions.bubblewrap or "not found" }
   rows[#rows + 1] = { "libraries", library_words(versions.libraries) }
   local head = ("demilune %s, Lua %s, on %s, kernel %s, as %s\n\n"):format(

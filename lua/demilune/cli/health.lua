@@ -36,7 +36,7 @@ end
 --- Packages of the libraries; Debian 13 calls some of them by another name.
 local PACKAGES = {
   "libuv1", "libuv1t64", "libcurl4", "libcurl4t64", "libmicrohttpd12", "libmicrohttpd12t64", "libjansson4", "libsodium23",
-  "libseccomp2", "liblua5.4-0",
+  "libseccomp2", "libpcre2-8-0", "liblua5.4-0",
 }
 
 --- Versions of the libraries that we run on, by package; empty where there is no dpkg to ask.
@@ -160,6 +160,42 @@ function health.clouds(config, credentials)
     end
   end
   return clouds
+end
+
+--- The policy as a server would load it: {ok, path, version?, rules?, cause?}; nil where none is configured.
+---@async
+---@param config demilune.Config
+---@return table?
+function health.policy(config)
+  if not config.policy then return nil end
+  local dry = require "demilune.cli.dry"
+  local ok, state, faults = pcall(function() return dry.load(config, dry.app(config), config.policy.file) end)
+  if ok and state then
+    state:close()
+    return { ok = true, path = state.path, version = state.version, rules = #(state.data.rules or {}) }
+  end
+  local cause = not ok and dry.words(state) or require("demilune.policy.load").line_of(faults[1])
+  return { ok = false, path = config.policy.file, cause = cause .. (ok and #faults > 1 and "; demilune check has more" or "") }
+end
+
+--- Whether records can be written: {ok, path, required, cause?}; nil where no audit is configured. A file that is not there
+--- yet is not made.
+---@param config demilune.Config
+---@return table?
+function health.audit(config)
+  if not config.audit then return nil end
+  local path = config.audit.file
+  local report = { ok = true, path = path, required = config.audit.required }
+  if not core.fs.stat(path) then
+    local folder = core.fs.stat(path:match "^(.*)/[^/]*$" or ".")
+    report.ok = folder ~= nil and folder.type == "directory"
+    report.cause = not report.ok and "its folder is not there" or nil
+    return report
+  end
+  local file, err = core.fs.append(path)
+  if file then file:close() end
+  report.ok, report.cause = file ~= nil, err and "it cannot be written: " .. err.category or nil
+  return report
 end
 
 --- What isolation.preflight says, or the one check that it could not be made.
