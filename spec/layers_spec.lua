@@ -40,6 +40,9 @@ local LUA_FORBIDDEN = {
   tools = { "cli", "mcp", "engine" },
   mcp = { "cli", "engine" },
   policy = { "cli", "mcp", "tools", "providers", "engine" },
+  own = { "cli", "mcp", "engine", "tools", "scope" },
+  ledger = { "cli", "mcp", "tools", "providers", "engine", "scope", "policy" },
+  audit = { "cli", "mcp", "tools", "providers", "engine", "scope", "policy" },
 }
 
 local function matches_any(text, patterns)

@@ -62,13 +62,15 @@ function app.new(config)
   local self = setmetatable({ config = config, has_vault = has_vault, providers = {}, providers_by_id = {}, call_count = 0 }, App)
   local places = gate.new(app.PLACES, PLACE_WAIT_MS)
   for i, entry in ipairs(config.providers) do
-    local provider = providers.new(entry, config.output, places)
+    local provider = providers.new(entry, config.output, places, config)
     self.providers[i] = provider
     self.providers_by_id[provider.id] = provider
     if provider.id == config.default_provider then self.default_provider, self.default_index = provider, i end
   end
   self.environment = environment(self)
-  self.tools, self.tools_by_name = self:build_tools()
+  local list, by_name = self:build_tools()
+  if not list then error(errors.new("invalid_argument", { message = "A tool cannot be used: " .. by_name, is_usage = true }), 0) end
+  self.tools, self.tools_by_name = list, by_name
   self.background = background.new(self)
   if config.policy or config.audit then self.policy = require("demilune.policy").open(self) end
   return self
@@ -78,7 +80,9 @@ end
 ---@return table[]? list
 ---@return table<string, table>|string by_name  or what is wrong with the operator's own
 function App:build_tools()
-  return tools.build(self.environment)
+  local own, fault = tools.load_own(self.config.tools)
+  if not own then return nil, fault end
+  return tools.build(self.environment, own)
 end
 
 --- A new scope for a principal.
@@ -138,7 +142,8 @@ end
 --- Loads the operator's tools and policy again, and reads the credentials again that have been read. Nothing changes where
 --- one of the files is wrong.
 ---@async
----@return {version?: string, is_new: boolean, tools_changed: boolean, fault?: string}
+---@return {version?: string, digest?: string, is_new: boolean, keeps_name: boolean, fault?: string}  is_new: the policy is another;
+---  keeps_name: but calls itself the same
 function App:reload()
   local list, by_name = self:build_tools()
   local policy, state = self.policy, nil
@@ -146,12 +151,13 @@ function App:reload()
   if list and policy and policy.state then state, fault = policy:prepare(list) end
   if policy and policy.audit then policy.audit:reopen() end
   vault.reload(self.config)
-  if fault then return { version = policy and policy:version(), is_new = false, tools_changed = false, fault = fault } end
+  local version, digest = policy and policy:version(), policy and policy:digest()
+  if fault then return { version = version, digest = digest, is_new = false, keeps_name = false, fault = fault } end
   self.tools, self.tools_by_name = list, by_name
-  local is_new = state ~= nil and state.version ~= policy:version()
-  if state then policy:install(state) end
-  -- What a policy shows is its own affair; a client that asks once too often loses nothing.
-  return { version = policy and policy:version(), is_new = is_new, tools_changed = true }
+  if not state then return { version = version, digest = digest, is_new = false, keeps_name = false } end
+  policy:install(state)
+  local is_new = state.digest ~= digest
+  return { version = state.version, digest = state.digest, is_new = is_new, keeps_name = is_new and state.version == version }
 end
 
 --- Runs a tool. Returns its result, or nil and the error (and, for failed commands, the partial output).

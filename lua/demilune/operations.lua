@@ -14,30 +14,36 @@ local WATCH_MS = 1000
 ---@class demilune.Operations
 ---@field app demilune.App
 ---@field started_s integer
+---@field see_tools fun(): string    what the client sees of the tools, or a digest of it
 ---@field on_tools_changed fun()
 local Operations = {}
 Operations.__index = Operations
 
 --- Makes it.
 ---@param app demilune.App
----@param on_tools_changed fun()  called when what a client may see of the tools is another
+---@param see_tools fun(): string   what the client sees of the tools, or a digest of it
+---@param on_tools_changed fun()    called when that is another after a reload
 ---@return demilune.Operations
-function operations.new(app, on_tools_changed)
-  return setmetatable({ app = app, started_s = core.task.epoch_ms() // 1000, on_tools_changed = on_tools_changed }, Operations)
+function operations.new(app, see_tools, on_tools_changed)
+  return setmetatable({
+    app = app, started_s = core.task.epoch_ms() // 1000, see_tools = see_tools, on_tools_changed = on_tools_changed,
+  }, Operations)
 end
 
 --- Loads policy and tools again, and opens log and audit anew. What is wrong stays as it was.
 ---@async
----@return {version?: string, is_new: boolean, fault?: string}
+---@return {version?: string, digest?: string, is_new: boolean, keeps_name: boolean, fault?: string}  of app:reload
 function Operations:reload()
   core.log.reopen()
+  local before = self.see_tools()
   local result = self.app:reload()
   if result.fault then
     core.log.error("reload: " .. result.fault)
   elseif result.is_new then
-    core.log.info("reload: the policy in force is " .. tostring(result.version))
+    core.log.info(("reload: the policy in force is %s, digest %s%s"):format(result.version, result.digest,
+      result.keeps_name and "; it changed and kept its name" or ""))
   end
-  if result.tools_changed then self.on_tools_changed() end
+  if self.see_tools() ~= before then self.on_tools_changed() end
   return result
 end
 

@@ -1,10 +1,10 @@
 --- schema.lua - the arguments of tools: checked before anything happens, named but never repeated.
 --
 -- The tools use a small part of JSON Schema (2020-12; draft-07 where it is a service's own): objects of strings, integers,
--- enums and string maps. Beside the standard keys a property may hold ours, which are not published: `bytes` (largest
--- length of a string in bytes), `is_filled` (an empty string is refused) and `check` (a function that returns what was
--- expected instead). What a service answers is checked with `prune` and `fault`, which know a little more: nested objects,
--- lists of types, anyOf.
+-- enums and string maps; an operator's tools also numbers, booleans and lists of one of these. Beside the standard keys a
+-- property may hold ours, which are not published: `bytes` (largest length of a string in bytes), `is_filled` (an empty string
+-- is refused) and `check` (a function that returns what was expected instead). What a service answers is checked with `prune`
+-- and `fault`, which know a little more: nested objects, lists of types, anyOf.
 local connect = require "demilune.connect"
 local errors = require "demilune.errors"
 local json = require("demilune.core").json
@@ -76,20 +76,43 @@ end
 --- Formats that are checked; others say nothing.
 local FORMATS = { uuid = schema.is_uuid }
 
+--- "integer from 1 to 86400".
+local function expected_number(noun, least, most)
+  if least and most then return ("%s from %s to %s"):format(noun, least, most) end
+  if least then return ("%s of at least %s"):format(noun, least) end
+  return most and ("%s of at most %s"):format(noun, most) or noun
+end
+
+--- "list of at most 8 strings".
+local function expected_list(property)
+  local items, most = property.items, property.maxItems
+  local of = items.enum and "values, each " .. schema.expected(items) or (items.type .. "s")
+  local bounds = property.minItems and ("%d%s "):format(property.minItems, most and " to " .. most or " or more")
+    or most and ("at most %d "):format(most) or ""
+  return "list of " .. bounds .. of
+end
+
 --- What a property takes, in words: "integer from 1 to 86400".
 ---@param property table
 ---@return string
 function schema.expected(property)
   if property.enum then return "one of " .. table.concat(property.enum, ", ") end
   if property.type == "integer" then
-    local least, most = least_of(property), property.maximum
-    if least and most then return ("integer from %d to %d"):format(least, most) end
-    if least then return ("integer of at least %d"):format(least) end
-    return most and ("integer of at most %d"):format(most) or "integer"
+    return expected_number("integer", least_of(property), property.maximum)
+  elseif property.type == "number" then
+    return expected_number("number", property.minimum, property.maximum)
+  elseif property.type == "boolean" then
+    return "boolean, true or false"
+  elseif property.type == "array" then
+    return expected_list(property)
   elseif property.format == "uuid" then
     return "UUID"
   elseif property.type == "string" then
     local most = property.bytes and ("of at most %d bytes"):format(property.bytes)
+      or property.maxLength and ("of at most %d characters"):format(property.maxLength)
+    if (property.minLength or 0) > 1 then
+      return ("string of at least %d characters%s"):format(property.minLength, most and " and" .. most:sub(3) or "")
+    end
     if property.minLength or property.is_filled then return "string that is not empty" .. (most and ", " .. most or "") end
     return "string" .. (most and " " .. most or "")
   elseif property.type == "object" then
@@ -108,10 +131,18 @@ local function refuse(name, property, fields)
   errors.raise("invalid_argument", out)
 end
 
+--- Whether a string's length in characters is within the bounds of a property.
+local function has_characters(property, value)
+  if not (property.minLength or property.maxLength) then return true end
+  local count = utf8.len(value) or #value
+  return count >= (property.minLength or 0) and count <= (property.maxLength or count)
+end
+
 local function check_string(name, property, value)
   if type(value) ~= "string" then refuse(name, property) end
   if value == "" and (property.minLength or property.is_filled) then refuse(name, property) end
   if property.bytes and #value > property.bytes then refuse(name, property) end
+  if not has_characters(property, value) then refuse(name, property) end
   if value:find("\0", 1, true) then
     refuse(name, property, { expected = "string without NUL", message = name .. " must not contain NUL." })
   end
@@ -149,7 +180,31 @@ local function check_object(name, property, value)
   return value
 end
 
-local CHECKS = { string = check_string, integer = check_integer, object = check_object }
+local function check_number(name, property, value)
+  if not math.type(value) or not is_within(property, value) then refuse(name, property) end
+  return value
+end
+
+local function check_boolean(name, property, value)
+  if type(value) ~= "boolean" then refuse(name, property) end
+  return value
+end
+
+local CHECKS = {
+  string = check_string, integer = check_integer, number = check_number, boolean = check_boolean, object = check_object,
+}
+
+--- A list's entries are checked as a property of that name would be.
+local function check_array(name, property, value)
+  if not connect.is_array(value) then refuse(name, property) end
+  if #value < (property.minItems or 0) or #value > (property.maxItems or math.huge) then refuse(name, property) end
+  local items, out = property.items, json.array {}
+  local check = items.enum and check_enum or CHECKS[items.type]
+  for i, item in ipairs(value) do out[i] = check(("%s[%d]"):format(name, i - 1), items, item) end
+  return out
+end
+
+CHECKS.array = check_array
 
 --- The keys in order, so that of several faults always the same one is named.
 local function names_of(fields)

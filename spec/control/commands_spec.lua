@@ -61,7 +61,7 @@ local function answer_of(book) return book:take("local:me", "kill_sandbox", "d",
 describe("demilune reload", function()
   for _, case in ipairs {
     { { version = "v2", is_new = true }, 0, "the policy is v2 now" },
-    { { version = "v1", is_new = false }, 0, "the policy is still v1" },
+    { { version = "v1", is_new = false }, 0, "the policy is v1, as before" },
     { { is_new = false }, 0, "reloaded" },
     {
       { fault = "/p.lua:3: no key \"ruls\"\n/p.lua:9: \27[2Kx" }, 1,

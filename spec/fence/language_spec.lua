@@ -70,7 +70,7 @@ describe("policy code", function()
     assert.are.equal("table function table null|view",
       fences.value("return tostring({}) .. ' ' .. tostring(pcall) .. ' ' .. ('%s'):format({}) .. ' null|' .. tostring(call.long)",
         { long = ("x"):rep(70000) }))
-    assert.are.equal("decision", fences.value "return tostring(deny 'x')")
+    assert.are.equal("decision", fences.value "return tostring(allow())")
     assert.are.equal("5 function 7%", fences.value "return ('%d %s %d%%'):format(5, tostring, 7)")
     assert.are.equal("format has no %p here", text_of "return ('%p'):format({})")
     assert.are.equal("format has no %p here", text_of "return string.format('%-10p', 'x')")
@@ -117,7 +117,7 @@ describe("what a policy decides", function()
     assert.are.same({ "ask", "sure?" }, outcome_of "return ask 'sure?'")
     assert.are.same({ [4] = true }, outcome_of "return")
     assert.are.same({ [4] = true }, outcome_of "return nil")
-    assert.are.same({ [3] = false }, outcome_of "return false, deny 'x'")
+    assert.are.same({ [3] = false }, outcome_of "return false, allow()")
     assert.are.same({ [3] = "text" }, outcome_of "return 'text'")
     assert.are.same({ [3] = { decision = "allow" } }, outcome_of "return { decision = 'allow' }")
   end)
@@ -130,7 +130,19 @@ describe("what a policy decides", function()
   end)
 
   it("is no data", function()
-    assert.is_truthy(text_of "return { deny 'x' }":find("^result%[1%] is a value that only allow"))
+    assert.is_truthy(text_of "return { allow() }":find("^result%[1%] is a value that only allow"))
+  end)
+end)
+
+describe("a decision that is made and not returned", function()
+  it("is an error, since whoever wrote it believes that it denies", function()
+    for _, name in ipairs { "deny", "ask" } do
+      assert.are.equal(("%s(...) was called and not returned; write `return %s(...)`"):format(name, name),
+        text_of(name .. '("no")'))
+      assert.are.equal("error", select(2, fences.run(name .. '("no") return true')).kind)
+    end
+    assert.is_true((assert(fences.run 'local no = deny("x") return allow()')).decision == "allow")
+    assert.is_true(fences.value "return true")
   end)
 end)
 

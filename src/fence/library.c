@@ -87,6 +87,7 @@ static int push_decision(lua_State *L, dml_wire_decision kind, int reason) {
   lua_settop(L, 1);
   dml_decision *decision = lua_newuserdatauv(L, sizeof *decision, 1);
   decision->kind = kind;
+  if (kind != DML_WIRE_ALLOW) dml_policy_of(L)->made = kind;
   luaL_setmetatable(L, DML_DECISION_T);
   if (reason && !lua_isnoneornil(L, reason)) {
     size_t len;

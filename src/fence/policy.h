@@ -58,6 +58,7 @@ typedef struct dml_policy {
   size_t chunk_count;
   bool is_loading;
   uint64_t call; /* counts calls; views of earlier ones are dead */
+  dml_wire_decision made; /* the last deny or ask of the present call, returned or not */
   char logs[DML_WIRE_LOGS_MAX][DML_WIRE_LOG_MAX_BYTES];
   size_t log_lens[DML_WIRE_LOGS_MAX];
   size_t log_count;

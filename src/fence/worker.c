@@ -128,6 +128,16 @@ typedef struct call_order {
   int64_t arg_count;
 } call_order;
 
+/* A `deny("no")` without `return` does nothing, and whoever wrote it believes that it denies. */
+static bool is_forgotten(lua_State *L, int result) {
+  dml_policy *policy = dml_policy_of(L);
+  if (policy->made == DML_WIRE_NONE || luaL_testudata(L, result, DML_DECISION_T)) return false;
+  dml_fault_set(policy, DML_WIRE_ERROR, policy->made == DML_WIRE_DENY
+                                          ? "deny(...) was called and not returned; write `return deny(...)`"
+                                          : "ask(...) was called and not returned; write `return ask(...)`");
+  return true;
+}
+
 /* Sends what the function returned, at `result`, and the arguments behind it as they are now. */
 static bool pack_result(lua_State *L, int result, int arg_count, int nulls) {
   dml_policy *policy = dml_policy_of(L);
@@ -196,7 +206,7 @@ static int call(lua_State *L) {
   bool is_good = run(L, count, 1, &policy->of_call);
   if (is_good) {
     lua_replace(L, function); /* the arguments stand behind it */
-    is_good = pack_result(L, function, count, nulls);
+    is_good = !is_forgotten(L, function) && pack_result(L, function, count, nulls);
   }
   dml_limits_end(policy);
   if (is_good)
@@ -235,6 +245,7 @@ void dml_worker_run(dml_policy *policy) {
       protect(policy, load, &loading);
     } else if (kind == DML_WIRE_CALL && read_call(&frame, &calling)) {
       policy->call++;
+      policy->made = DML_WIRE_NONE;
       protect(policy, call, &calling);
       policy->call++; /* no view outlives it */
     } else {

@@ -10,7 +10,7 @@ local keys = require "demilune.config.keys"
 --- In the order of --help.
 local NAMES = {
   "serve", "call", "tools", "ls", "exec", "kill", "engine", "reload", "approve", "refuse", "check", "explain", "policy-test",
-  "repl", "doctor", "demo",
+  "audit", "repl", "doctor", "demo",
 }
 --- Not in --help: a server starts it.
 local KNOWN = { reap = true }

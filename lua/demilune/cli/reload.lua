@@ -38,7 +38,9 @@ local function told(answer)
   end
   if type(result.version) ~= "string" then return head .. "reloaded", true end
   local version = visible.of(result.version)
-  local news = result.is_new == true and "the policy is " .. version .. " now" or "reloaded; the policy is still " .. version
+  local news = result.is_new ~= true and "reloaded; the policy is " .. version .. ", as before"
+    or result.keeps_name == true and ("the policy has changed, and is still called %s; give it a new `version`"):format(version)
+    or "the policy is " .. version .. " now"
   return head .. news, true
 end
 

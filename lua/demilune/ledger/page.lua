@@ -1,7 +1,8 @@
 --- ledger/page.lua - what is counted, as plain data: calls of late, sandboxes that live, seconds that were lived today.
 --
 -- Pure: no file and no clock of its own. A rate is counted in slices of its stretch, and a slice that has only half left the
--- stretch still counts in whole, so that there are never more calls than allowed in any stretch, and sometimes fewer.
+-- stretch still counts in whole, so that there are never more calls than allowed in any stretch, and sometimes fewer. All
+-- bounds together stay below what core.json decodes at once: a page that is full can still be read.
 local page = {}
 
 local DAY_S = 86400
@@ -10,13 +11,17 @@ local SLICES = 60
 --- A sandbox that should have ended is still counted for so long: its service may be late.
 local LATE_S = 60
 --- What is kept at most; beyond it places are refused.
-local SANDBOXES_MAX, PENDING_MAX, RATES_MAX = 10000, 2048, 20000
+local SANDBOXES_MAX, PENDING_MAX, RATES_MAX, PRINCIPALS_MAX = 10000, 2048, 4096, 10000
 --- A sandbox of which no end is known is taken for ended after so long.
 local UNKNOWN_LIFE_S = DAY_S
 --- A creation under way is given up after so long.
 local PENDING_S = 900
 --- Between the parts of a key; no name has it.
 local SEPARATOR = "\31"
+--- All principals together that came after the last one with a count of its own.
+local OTHERS = SEPARATOR
+--- Larger numbers are no counts and no times of ours.
+local NUMBER_MAX = 1 << 53
 
 ---@class demilune.ledger.Item
 ---@field kind "rate"|"sandboxes"|"tasks"|"sandbox_seconds"
@@ -25,66 +30,77 @@ local SEPARATOR = "\31"
 ---@field per_s? integer  of a rate
 ---@field scope? "principal"|"server"
 
+---@class demilune.ledger.Sandbox
+---@field principal string
+---@field created_s integer  since 1970
+---@field ends_s? integer    since 1970
+---@field pid? integer   of the server with which it ends; nil for one that outlives its server
+---@field start? string  of that process
+
+---@class demilune.ledger.Place
+---@field principal string
+---@field pid integer   of the server that creates
+---@field start string  of that process, see is_alive of page.prune
+---@field at_s integer  since 1970
+
 --- An empty page.
 ---@return table
 function page.new()
   return { rates = {}, sandboxes = {}, pending = {}, day = 0, lived = {}, calls = {} }
 end
 
---- Whether a value has the form of a page.
+-- ---- the form ----
+
+local function is_number(value) return math.type(value) == "integer" and value >= 0 and value <= NUMBER_MAX end
+
+--- A rate is one text: the width of its slices in ms, then number=calls of each, oldest first.
+local function is_rate(value)
+  return type(value) == "string" and value:find "^[1-9]%d* %d+=%d+[%d= ]*$" ~= nil and not value:find(("%d"):rep(16))
+end
+
+local FORMS = {
+  rates = is_rate, lived = is_number, calls = is_number,
+  sandboxes = function(value)
+    return type(value) == "table" and type(value.principal) == "string" and is_number(value.created_s)
+      and (value.ends_s == nil or is_number(value.ends_s))
+      and (value.pid == nil or (is_number(value.pid) and type(value.start) == "string"))
+  end,
+  pending = function(value)
+    return type(value) == "table" and type(value.principal) == "string" and is_number(value.pid)
+      and type(value.start) == "string" and is_number(value.at_s)
+  end,
+}
+
+--- Whether a value has the form of a page, all that is in it too.
 ---@param data any
 ---@return boolean
 function page.is_one(data)
-  if type(data) ~= "table" or math.type(data.day) ~= "integer" then return false end
-  for _, name in ipairs { "rates", "sandboxes", "pending", "lived", "calls" } do
+  if type(data) ~= "table" or not is_number(data.day) then return false end
+  for name, is_form in pairs(FORMS) do
     if type(data[name]) ~= "table" then return false end
+    for key, value in pairs(data[name]) do
+      if type(key) ~= "string" or not is_form(value) then return false end
+    end
   end
   return true
 end
 
---- The key of a sandbox.
+--- Under which a sandbox is kept.
 ---@param provider string
 ---@param id string
 ---@return string
 function page.key(provider, id) return provider .. SEPARATOR .. id end
 
-local function midnight(now_s) return now_s - now_s % DAY_S end
-
-local function ends_of(entry) return entry.ends_s or entry.created_s + UNKNOWN_LIFE_S end
-
-local function lived_today(entry, now_s)
-  return math.max(0, math.min(ends_of(entry), now_s) - math.max(entry.created_s, midnight(now_s)))
+local function size_of(map)
+  local count = 0
+  for _ in pairs(map) do count = count + 1 end
+  return count
 end
 
---- Takes a sandbox out; what it lived today stays counted.
----@param data table
----@param key string
----@param now_s integer
-function page.end_sandbox(data, key, now_s)
-  local entry = data.sandboxes[key]
-  if not entry then return end
-  data.lived[entry.principal] = (data.lived[entry.principal] or 0) + lived_today(entry, now_s)
-  data.sandboxes[key] = nil
-end
-
-local function begin_day(data, now_s)
-  local today = now_s // DAY_S
-  if data.day == today then return end
-  data.day, data.lived, data.calls = today, {}, {}
-end
-
---- Drops what is over. `is_alive(pid, start)` tells whether a process that reserved a place is still there.
----@param data table
----@param now_s integer
----@param is_alive fun(pid: integer, start: string): boolean
-function page.prune(data, now_s, is_alive)
-  begin_day(data, now_s)
-  for key, entry in pairs(data.sandboxes) do
-    if ends_of(entry) + LATE_S < now_s then page.end_sandbox(data, key, now_s) end
-  end
-  for key, entry in pairs(data.pending) do
-    if entry.at_s + PENDING_S < now_s or not is_alive(entry.pid, entry.start) then data.pending[key] = nil end
-  end
+--- Adds to what a principal has.
+local function add_to(map, principal, count)
+  local key = (map[principal] or size_of(map) < PRINCIPALS_MAX) and principal or OTHERS
+  map[key] = (map[key] or 0) + count
 end
 
 -- ---- rates ----
@@ -93,21 +109,23 @@ local function rate_key(item, principal)
   return item.rule .. SEPARATOR .. (item.scope == "server" and "" or principal)
 end
 
-local function width_of(item) return math.max(1, item.per_s * 1000 // SLICES) end
+--- All slices together are at least as long as the stretch.
+local function width_of(item) return (item.per_s * 1000 + SLICES - 1) // SLICES end
 
---- Calls in the stretch that ends now, and the slices, oldest first.
+--- Calls in the stretch that ends now, and the slices, oldest first. After a change of the rule's `per` what was counted
+--- counts on, as late as it can have been.
 local function recent(data, item, principal, now_ms)
-  local rate, width = data.rates[rate_key(item, principal)], width_of(item)
+  local text, width = data.rates[rate_key(item, principal)], width_of(item)
   local oldest, count, slices = now_ms // width - SLICES, 0, {}
-  if not rate or rate.width ~= width then return 0, slices end
-  for index, calls in pairs(rate.slices) do
-    local number = math.tointeger(tonumber(index))
-    if number and number >= oldest then
+  local was_width = text and math.tointeger(tonumber(text:match "^%d+"))
+  for number, calls in (text or ""):gmatch "(%d+)=(%d+)" do
+    number, calls = math.tointeger(tonumber(number)), math.tointeger(tonumber(calls))
+    if was_width ~= width then number = ((number + 1) * was_width - 1) // width end
+    if number >= oldest then
       count = count + calls
       slices[#slices + 1] = { number = number, calls = calls }
     end
   end
-  table.sort(slices, function(a, b) return a.number < b.number end)
   return count, slices
 end
 
@@ -122,25 +140,64 @@ local function wait_s(item, slices, count, now_ms)
 end
 
 local function add_call(data, item, principal, now_ms)
-  local key, width = rate_key(item, principal), width_of(item)
+  local width = width_of(item)
   local _, slices = recent(data, item, principal, now_ms)
-  local kept = {}
-  for _, slice in ipairs(slices) do kept[tostring(slice.number)] = slice.calls end
-  local index = tostring(now_ms // width)
-  kept[index] = (kept[index] or 0) + 1
-  data.rates[key] = { width = width, slices = kept, until_s = (now_ms + item.per_s * 1000) // 1000 + 1 }
+  slices[#slices + 1] = { number = now_ms // width, calls = 1 }
+  -- The clock may have been set back.
+  table.sort(slices, function(a, b) return a.number < b.number end)
+  local parts = { tostring(width) }
+  for i, slice in ipairs(slices) do
+    local next_slice = slices[i + 1]
+    if next_slice and next_slice.number == slice.number then next_slice.calls = next_slice.calls + slice.calls
+    else parts[#parts + 1] = ("%d=%d"):format(slice.number, slice.calls) end
+  end
+  data.rates[rate_key(item, principal)] = table.concat(parts, " ")
 end
 
---- Drops rates whose stretch is over. Returns how many are left.
-local function prune_rates(data, now_s)
-  local count = 0
-  for key, rate in pairs(data.rates) do
-    if rate.until_s < now_s then data.rates[key] = nil else count = count + 1 end
-  end
-  return count
+--- Whether the newest slice of a rate has left its stretch.
+local function is_over(rate, now_ms)
+  local width, last = rate:match "^(%d+).* (%d+)=%d+$"
+  width, last = math.tointeger(tonumber(width)), math.tointeger(tonumber(last))
+  return last ~= nil and last < now_ms // width - SLICES
 end
 
 -- ---- sandboxes ----
+
+local function midnight(now_s) return now_s - now_s % DAY_S end
+
+local function ends_of(entry) return entry.ends_s or entry.created_s + UNKNOWN_LIFE_S end
+
+local function lived_today(entry, now_s)
+  return math.max(0, math.min(ends_of(entry), now_s) - math.max(entry.created_s, midnight(now_s)))
+end
+
+--- Takes a sandbox out; what it lived today stays counted.
+---@param data table
+---@param key string  of page.key
+---@param now_s integer
+function page.end_sandbox(data, key, now_s)
+  local entry = data.sandboxes[key]
+  if not entry then return end
+  local lived = lived_today(entry, now_s)
+  if lived > 0 then add_to(data.lived, entry.principal, lived) end
+  data.sandboxes[key] = nil
+end
+
+--- Puts a sandbox in. Where no rule counts sandboxes, nothing refuses one too many: the one that ends first gives way.
+---@param data table
+---@param key string  of page.key
+---@param entry demilune.ledger.Sandbox
+---@param now_s integer
+function page.add_sandbox(data, key, entry, now_s)
+  if not data.sandboxes[key] and size_of(data.sandboxes) >= SANDBOXES_MAX then
+    local first
+    for other, known in pairs(data.sandboxes) do
+      if not first or ends_of(known) < ends_of(data.sandboxes[first]) then first = other end
+    end
+    page.end_sandbox(data, first, now_s)
+  end
+  data.sandboxes[key] = entry
+end
 
 local function is_of(item, principal, owner) return item.scope == "server" or owner == principal end
 
@@ -164,10 +221,42 @@ local function seconds_today(data, item, principal, now_s)
   return total
 end
 
-local function size_of(map)
-  local count = 0
-  for _ in pairs(map) do count = count + 1 end
-  return count
+-- ---- what is over ----
+
+local function begin_day(data, now_s)
+  local today = now_s // DAY_S
+  if data.day == today then return end
+  data.day, data.lived, data.calls = today, {}, {}
+end
+
+--- `is_alive`, asked once for each process.
+local function asking_once(is_alive)
+  local known = {}
+  return function(pid, start)
+    local key = pid .. SEPARATOR .. start
+    if known[key] == nil then known[key] = is_alive(pid, start) end
+    return known[key]
+  end
+end
+
+--- Drops what is over. `is_alive(pid, start)` tells whether a process that reserved a place, or holds a sandbox, is still
+--- there.
+---@param data table
+---@param now_ms integer  since 1970
+---@param is_alive fun(pid: integer, start: string): boolean
+function page.prune(data, now_ms, is_alive)
+  local now_s, lives = now_ms // 1000, asking_once(is_alive)
+  begin_day(data, now_s)
+  for key, entry in pairs(data.sandboxes) do
+    local is_orphan = entry.pid ~= nil and not lives(entry.pid, entry.start)
+    if is_orphan or ends_of(entry) + LATE_S < now_s then page.end_sandbox(data, key, now_s) end
+  end
+  for key, place in pairs(data.pending) do
+    if place.at_s + PENDING_S < now_s or not lives(place.pid, place.start) then data.pending[key] = nil end
+  end
+  for key, rate in pairs(data.rates) do
+    if is_over(rate, now_ms) then data.rates[key] = nil end
+  end
 end
 
 -- ---- reserving ----
@@ -194,9 +283,20 @@ local SPENT = {
 ---@return integer? retry_after  seconds
 function page.spent(data, item, who, now_ms) return SPENT[item.kind](data, item, who, now_ms) end
 
-local function is_full(data, item, now_s)
-  if item.kind == "rate" then return prune_rates(data, now_s) >= RATES_MAX end
-  return size_of(data.sandboxes) >= SANDBOXES_MAX or size_of(data.pending) >= PENDING_MAX
+--- Whether there is no room left to keep what would be counted.
+local IS_FULL = {
+  rate = function(data, item, who)
+    return data.rates[rate_key(item, who.principal)] == nil and size_of(data.rates) >= RATES_MAX
+  end,
+  sandboxes = function(data)
+    return size_of(data.sandboxes) >= SANDBOXES_MAX or size_of(data.pending) >= PENDING_MAX
+  end,
+  tasks = function() return false end,
+}
+
+function IS_FULL.sandbox_seconds(data, item, who)
+  local is_new = data.lived[who.principal] == nil
+  return IS_FULL.sandboxes(data, item, who) or (is_new and size_of(data.lived) >= PRINCIPALS_MAX)
 end
 
 --- The first counter that has no place left, as a refusal; nil where all have. Spends nothing.
@@ -208,39 +308,57 @@ end
 function page.refusal(data, list, who, now_ms)
   for _, item in ipairs(list) do
     local spent, retry_after = page.spent(data, item, who, now_ms)
-    if spent >= item.most or is_full(data, item, now_ms // 1000) then
-      local is_rate = item.kind == "rate"
+    if spent >= item.most or IS_FULL[item.kind](data, item, who) then
+      local is_paced = item.kind == "rate"
       return {
-        rule = item.rule, kind = item.kind, most = item.most, retry_after = is_rate and (retry_after or item.per_s) or nil,
-        category = is_rate and "rate_limited" or "quota_exceeded",
+        rule = item.rule, kind = item.kind, most = item.most, retry_after = is_paced and (retry_after or item.per_s) or nil,
+        category = is_paced and "rate_limited" or "quota_exceeded",
       }
     end
   end
 end
 
---- Spends the rates of a list.
+local IS_CREATION = { sandboxes = true, sandbox_seconds = true }
+
+--- Spends what a list asks for: its rates, and `place` where it is about a creation.
 ---@param data table
 ---@param list demilune.ledger.Item[]
----@param who { principal: string }
+---@param place { name: string, owner: demilune.ledger.Place }
 ---@param now_ms integer
-function page.spend(data, list, who, now_ms)
+---@return boolean is_placed
+---@return boolean is_paced  a rate was spent
+function page.spend(data, list, place, now_ms)
+  local is_placed, is_paced = false, false
   for _, item in ipairs(list) do
-    if item.kind == "rate" then add_call(data, item, who.principal, now_ms) end
+    if item.kind == "rate" then
+      add_call(data, item, place.owner.principal, now_ms)
+      is_paced = true
+    end
+    is_placed = is_placed or IS_CREATION[item.kind] == true
   end
+  if is_placed then data.pending[place.name] = place.owner end
+  return is_placed, is_paced
 end
 
---- What a policy's functions are told of a principal.
+-- ---- counts ----
+
+--- Notes calls of a principal. Those of principals beyond the bound are counted together, and each is told the sum.
 ---@param data table
+---@param principal string
+---@param count integer
+function page.add_calls(data, principal, count) add_to(data.calls, principal, count) end
+
+--- What a policy's functions are told of a principal.
+---@param data table  pruned
 ---@param who { principal: string, tasks?: integer }
----@param now_s integer
+---@param now_ms integer
 ---@return { sandboxes: integer, tasks: integer, calls: integer, sandbox_seconds_today: integer }
-function page.counts(data, who, now_s)
+function page.counts(data, who, now_ms)
   local item = { scope = "principal" }
-  local is_today = data.day == now_s // DAY_S
   return {
-    sandboxes = count_of(data.sandboxes, item, who.principal), tasks = who.tasks or 0,
-    calls = is_today and data.calls[who.principal] or 0,
-    sandbox_seconds_today = is_today and seconds_today(data, item, who.principal, now_s) or 0,
+    sandboxes = count_of(data.sandboxes, item, who.principal) + count_of(data.pending, item, who.principal),
+    tasks = who.tasks or 0, calls = data.calls[who.principal] or data.calls[OTHERS] or 0,
+    sandbox_seconds_today = seconds_today(data, item, who.principal, now_ms // 1000),
   }
 end
 

@@ -2,6 +2,7 @@
 --
 -- Up to 2025-11-25 a session begins with `initialize`; from 2026-07-28 on every request names its revision in `_meta`. Both
 -- may come over the same connection, in any order. What is wrong with a message itself was answered before, in C.
+local calls = require "demilune.mcp.calls"
 local connect = require "demilune.connect"
 local core = require "demilune.core"
 local legacy = require "demilune.mcp.v2025"
@@ -114,6 +115,15 @@ end
 ---@param params table
 function Conversation:on_notification(method, params) -- luacheck: ignore 212/params
   if method == "notifications/initialized" and self.revision then self.is_initialized = true end
+end
+
+--- What the principal sees of the tools, as a digest.
+---@async
+---@return string
+function Conversation:tools_digest()
+  local list = {}
+  for i, tool in ipairs(calls.tools { conversation = self }) do list[i] = tool.definition end
+  return core.crypto.sha256(json.encode(json.array(list)))
 end
 
 --- Tells a client of a session that its list of tools is another now. Clients of 2026-07-28 are never told without being

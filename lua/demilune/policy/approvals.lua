@@ -91,7 +91,8 @@ local function cut(shown)
 end
 
 --- Opens a question. While one about the same waits, it is that one.
----@param fields {principal: string, tool: string, digest: string, rule: string, version: string, question: string, shown: table}
+---@param fields {principal: string, tool: string, digest: string, rule: string, version: string, question: string, shown: table,
+---  record_id?: string}  version: of the policy, exactly; record_id: of the audit, for `take`
 ---@return string id
 function Approvals:open(fields)
   prune(self)
@@ -104,7 +105,7 @@ function Approvals:open(fields)
   local entry = {
     id = "ap_" .. core.crypto.id(ID_CHARACTERS), key = key, principal = fields.principal, tool = fields.tool,
     rule = fields.rule, version = fields.version, question = fields.question, shown = cut(fields.shown),
-    opened_ms = now_ms, ends_ms = now_ms + self.ttl_ms,
+    record_id = fields.record_id, opened_ms = now_ms, ends_ms = now_ms + self.ttl_ms,
   }
   table.insert(self.list_in_order, entry)
   return entry.id
@@ -133,13 +134,14 @@ end
 ---@param digest string
 ---@param rule string
 ---@param version string
----@return "approved"|"refused"|"pending"|nil
+---@return "approved"|"refused"|"pending"|nil answer
+---@return {id: string, record_id?: string}? entry  of the question
 function Approvals:take(principal, tool, digest, rule, version)
   local entry, at = find(self, "key", key_of(principal, tool, digest, rule, version))
   if not entry or self.clock() >= entry.ends_ms then return nil end
-  if not entry.answer then return "pending" end
+  if not entry.answer then return "pending", entry end
   table.remove(self.list_in_order, at)
-  return entry.answer
+  return entry.answer, entry
 end
 
 --- The questions that wait for an answer, oldest first.

@@ -34,24 +34,38 @@ local function refused(decision)
   errors.raise("approval_refused", { rule = decision.rule })
 end
 
---- Settles a decision to ask. Returns how it was approved; raises `approval_refused` or `approval_required`.
----@param call demilune.Call
----@param view table
----@param decision table      of rules.decide, verdict "ask"
----@param approvals table     of policy/approvals.lua
----@param version string      of the policy
----@param key string          of the install
----@return "operator"|"client"
-function asking.settle(call, view, decision, approvals, version, key)
-  local digest = asking.digest(key, view, decision.args)
-  local given = approvals:take(view.principal, view.tool, digest, decision.rule, version)
-  if given == "approved" then return "operator" end
-  if given == "refused" then refused(decision) end
+---@class demilune.policy.Asked
+---@field call demilune.Call
+---@field view table
+---@field decision table    of rules.decide, verdict "ask"
+---@field approvals table   of policy/approvals.lua
+---@field state table       the policy that asks
+---@field key string        of the install
+---@field record fun(word: "ask"|"allow"|"deny", join?: table)  notes the question, or the answer with what joins them
+
+--- Settles a decision to ask: returns when it was approved, raises `approval_refused` or `approval_required`. The question is
+--- recorded before anybody sees it, and the answer under the question's id.
+---@async
+---@param asked demilune.policy.Asked
+function asking.settle(asked)
+  local call, view, decision, approvals = asked.call, asked.view, asked.decision, asked.approvals
+  -- The digest of the policy's files: a version that its author forgot to change must not carry an approval over.
+  local version = asked.state.digest
+  local digest = asking.digest(asked.key, view, decision.args)
+  local given, entry = approvals:take(view.principal, view.tool, digest, decision.rule, version)
+  if given == "approved" or given == "refused" then
+    local join = { id = entry.record_id, approval_id = entry.id, answered_by = "operator" }
+    asked.record(given == "approved" and "allow" or "deny", join)
+    return given == "approved" or refused(decision)
+  end
+  local record_id = asked.record("ask", { approval_id = entry and entry.id })
   local shown = shown_of(view, decision, version)
   if call.ask_person then
     local answer = call.ask_person(decision.question, shown, PERSON_MS)
-    if answer == "accept" then return "client" end
-    if answer == "decline" then refused(decision) end
+    if answer then
+      asked.record(answer == "accept" and "allow" or "deny", { id = record_id, answered_by = "client" })
+      return answer == "accept" or refused(decision)
+    end
   end
   if call.transport == "cli" then
     errors.raise("approval_required", {
@@ -60,7 +74,7 @@ function asking.settle(call, view, decision, approvals, version, key)
   end
   local id = approvals:open {
     principal = view.principal, tool = view.tool, digest = digest, rule = decision.rule, version = version,
-    question = decision.question, shown = shown,
+    question = decision.question, shown = shown, record_id = record_id,
   }
   errors.raise("approval_required", {
     approval_id = id, rule = decision.rule, reason = decision.question,

@@ -29,10 +29,21 @@ local LISTED_MAX = 1000
 local Policy = {}
 Policy.__index = Policy
 
+--- The templates of local providers, whose sizes are known.
+local function templates_of(app)
+  local list = {}
+  for _, provider in ipairs(app.providers) do
+    for name, template in pairs(provider.config.type == "local" and provider.config.templates or {}) do
+      list[#list + 1] = { provider = provider.id, name = name, memory = template.memory, cpu = template.cpu }
+    end
+  end
+  return list
+end
+
 local function environment(app, tools)
   local ids = {}
   for i, provider in ipairs(app.providers) do ids[i] = provider.id end
-  return { tools = tools, provider_ids = ids, limits = app.config.policy.limits }
+  return { tools = tools, provider_ids = ids, templates = templates_of(app), limits = app.config.policy.limits }
 end
 
 --- The faults of a file as one text, a line each.
@@ -75,6 +86,12 @@ function policy.open(app)
     self:install(state)
   end
   return self
+end
+
+--- A digest of the files of what is in force, whatever it calls itself.
+---@return string?
+function Policy:digest()
+  return self.state and self.state.digest
 end
 
 --- Loads the file, without putting it in force.
@@ -192,19 +209,21 @@ local function denied(decision)
   })
 end
 
---- The record of a decision, before the call runs.
-local function record(self, call, view, decision, word)
+--- The record of a decision, before the call runs. `join` says which question it answers.
+local function record(self, call, view, decision, word, join)
   if not self.audit then return nil end
+  join = join or {}
   return self.audit:decision {
-    principal = view.principal, client = call.client, transport = view.transport, tool = view.tool, arguments = decision.args,
+    id = join.id, approval_id = join.approval_id, answered_by = join.answered_by, principal = view.principal,
+    client = call.client, transport = view.transport, tool = view.tool, arguments = decision.args,
     decision = word, rule = decision.rule, policy_version = self:version(), provider = view.provider,
     sandbox_id = view.sandbox and view.sandbox.id, implicit = view.implicit,
   }
 end
 
 --- Writes a record; the call is denied where it must be there and cannot be.
-local function must_record(self, call, view, decision, word)
-  local id, err = record(self, call, view, decision, word)
+local function must_record(self, call, view, decision, word, join)
+  local id, err = record(self, call, view, decision, word, join)
   if err and self.app.config.audit.required then error(err, 0) end
   return id
 end
@@ -228,33 +247,51 @@ function Policy:decide(call, args, arguments)
   end
   local io = world(self, call, state)
   local decision = rules.decide(state.compiled, view, io)
-  call.decision = decision
+  call.decision, call.ticket = decision, decision.ticket
   if decision.args ~= args then views.renew(view, call, decision.args) end
-  if decision.verdict == "ask" then self:ask(call, view, decision, io) end
+  if decision.verdict == "ask" then return self:ask(call, view, decision, io) end
   if decision.verdict == "deny" then
     call.audit_id = must_record(self, call, view, decision, "deny")
     error(denied(decision), 0)
   end
-  call.ticket = decision.ticket or self:ticket_of_creation(call)
   call.audit_id = must_record(self, call, view, decision, "allow")
-  call.redact, call.lists_own = decision.redact, view.tool == LIST_TOOL and rules.lists_own(state.compiled, view)
+  return self:begin(call, decision)
+end
+
+--- What a call that may run takes with it.
+---@async
+---@param call demilune.Call
+---@param decision table
+---@return table args
+function Policy:begin(call, decision)
+  call.ticket = call.ticket or self:ticket_of_creation(call)
+  call.redact = decision.redact
+  call.lists_own = call.view.tool == LIST_TOOL and rules.lists_own(call.policy_state.compiled, call.view)
+  if self.ledger then self.ledger:note_call(call.principal) end
   return decision.args
 end
 
---- Asks; afterwards the decision is made. What is asked about is recorded, and so is the answer.
+--- Asks, then counts. What is asked about is recorded, and so is the answer, under one id. Raises as `decide`.
 ---@async
 ---@param call demilune.Call
 ---@param view table
 ---@param decision table
 ---@param io table
+---@return table args
 function Policy:ask(call, view, decision, io)
-  local question_id = must_record(self, call, view, decision, "ask")
-  local ok, by = pcall(asking.settle, call, view, decision, self.approvals, call.policy_state.version, self.key)
-  if not ok then
-    call.audit_id = question_id
-    error(by, 0)
-  end
-  rules.count(call.policy_state.compiled, view, decision, io)
+  local state = call.policy_state
+  asking.settle {
+    call = call, view = view, decision = decision, approvals = self.approvals, state = state, key = self.key,
+    record = function(word, join)
+      call.audit_id = must_record(self, call, view, decision, word, join)
+      return call.audit_id
+    end,
+  }
+  rules.count(state.compiled, view, decision, io)
+  call.ticket = decision.ticket
+  if decision.verdict ~= "deny" then return self:begin(call, decision) end
+  call.audit_id = must_record(self, call, view, decision, "deny", { id = call.audit_id })
+  error(denied(decision), 0)
 end
 
 --- A creation is in the ledger even where no rule counts it: another rule may, later.
@@ -314,12 +351,13 @@ end
 ---@param call demilune.Call
 ---@param sandbox demilune.Sandbox
 ---@return table
-function Policy:entry_of(call, sandbox) -- luacheck: ignore 212/self
+function Policy:entry_of(call, sandbox)
   local now_s = core.task.epoch_ms() // 1000
   local left_ms = sandbox.ends_ms and sandbox.ends_ms - core.task.now_ms()
   return {
     provider = sandbox.provider.id, id = sandbox.id, principal = call.principal, created_s = now_s,
     ends_s = left_ms and now_s + left_ms // 1000 or nil,
+    is_held = sandbox.provider.config.type == "local" and not self.app.config.keep_on_exit or nil,
   }
 end
 
@@ -349,8 +387,10 @@ function Policy:shows(tool, principal)
   return seen[tool.name]
 end
 
---- Ends it: audit and worker.
+--- Ends it: audit, counters and worker.
+---@async
 function Policy:close()
+  if self.ledger then self.ledger:flush() end
   if self.audit then self.audit:close() end
   for state in pairs(self.holders) do state:close() end
   self.holders, self.state = {}, nil

@@ -25,7 +25,8 @@ local FUNCTIONS = { "before", "after", "list" }
 
 ---@class demilune.policy.State
 ---@field data table              what the file returned, defaults filled in
----@field version string          its own, or a digest of its files
+---@field version string          its own, or the digest
+---@field digest string           of its files, whatever it calls itself
 ---@field fence? table            core.fence's worker; nil where the policy has no functions
 ---@field compiled table          of rules.compile
 ---@field warnings demilune.policy.Fault[]
@@ -230,7 +231,8 @@ function load.run(path, env)
     fence = nil
   end
   return setmetatable({
-    data = filled, version = filled.version or digest(sources), fence = fence, compiled = compiled, path = path,
+    data = filled, version = filled.version or digest(sources), digest = digest(sources), fence = fence,
+    compiled = compiled, path = path,
     warnings = placed(sources, data, compiled.warnings or {}), files = paths_of(sources), tools_by_name = tools_by_name(env),
     is_rehearsed = env.is_rehearsed,
   }, State)

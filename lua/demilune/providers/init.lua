@@ -25,16 +25,20 @@
 -- info: id, template, status, region, started_at, end_at (ISO 8601), ends_in_ms, age_ms, cpu_count, memory_mb, disk_size_mb,
 -- owner, workdir, network, url, envs; nil where the service does not say. Failures are raised as errors of errors.lua. What a
 -- driver cannot do it refuses as `unsupported` with the argument's name, before any request.
+--
+-- An operator's own driver is a file of a smaller contract, in a folder of `provider_path`: own/provider.lua makes of it what
+-- stands above. docs/extending.md has it.
 local providers = {}
 
 --- Makes the provider of a configuration entry.
 ---@param entry table  {id, type, ...}
 ---@param output table  limits of the configuration
 ---@param places demilune.Gate  of all requests to sandboxes of this server
+---@param config? demilune.Config  for a driver of the operator's own
 ---@return table
-function providers.new(entry, output, places)
-  local driver = require("demilune.providers." .. entry.type)
-  local provider = driver.new(entry)
+function providers.new(entry, output, places, config)
+  local driver = entry.is_own and require "demilune.own.driver" or require("demilune.providers." .. entry.type)
+  local provider = driver.new(entry, entry.is_own and config or nil)
   provider.output, provider.places = output, places
   return provider
 end

@@ -10,8 +10,11 @@
 --   needs                      a field of env without which the tool is not there
 --   input, output              schema of arguments and of the result, or function(env)
 --   handler(call, args)        args are checked; returns the result's table or raises an error of errors.lua
+--
+-- An operator's own tools are files elsewhere of nearly the same contract: see docs/extending.md and own/tools.lua.
 local core = require "demilune.core"
 local groups = require "demilune.policy.groups"
+local own = require "demilune.own.tools"
 local schema = require "demilune.schema"
 local shape = require "demilune.tools.shape"
 
@@ -82,17 +85,37 @@ end
 --- The tools as configured: a list in order, and the same by name. Each entry has `definition` (what clients see, newest
 --- revision), `input` (for checking) and `handler`.
 ---@param env table  of the configuration, see `environment` in app.lua
+---@param own_tools? demilune.Tool[]  of tools.load_own; they stand at the end
 ---@return table[] list
 ---@return table<string, table> by_name
-function tools.build(env)
+function tools.build(env, own_tools)
   local list, by_name = {}, {}
-  for _, tool in ipairs(load_all()) do
-    if not tool.needs or env[tool.needs] then
-      list[#list + 1] = entry_of(tool, env)
-      by_name[tool.name] = list[#list]
-    end
+  local function add(tool)
+    if tool.needs and not env[tool.needs] then return end
+    list[#list + 1] = entry_of(tool, env)
+    by_name[tool.name] = list[#list]
   end
+  for _, tool in ipairs(load_all()) do add(tool) end
+  for _, tool in ipairs(own_tools or {}) do add(tool) end
   return list, by_name
+end
+
+--- Loads the operator's own tools, all or none.
+---@param patterns string[]  `tools` of the configuration
+---@return demilune.Tool[]? own_tools
+---@return string? fault  every mistake, a line each
+function tools.load_own(patterns)
+  local list, faults = own.load(patterns)
+  if list then return list end
+  return nil, own.words(faults)
+end
+
+--- Every mistake in the operator's own tools; nothing where all is well.
+---@param patterns string[]  `tools` of the configuration
+---@return demilune.own.Fault[]
+function tools.check(patterns)
+  local _, faults = own.load(patterns)
+  return faults
 end
 
 return tools

@@ -1,0 +1,150 @@
+--- own/context.lua - what the handler of an operator's tool has in its hand: the functions of docs/extending.md.
+--
+-- What it does in sandboxes it does by the tools of this server, each a call of its own: decided by the policy as that tool,
+-- counted and recorded. A tool of an operator's can do no more with sandboxes than its client could.
+local calls = require "demilune.call"
+local connect = require "demilune.connect"
+local core = require "demilune.core"
+local errors = require "demilune.errors"
+local host = require "demilune.own.host"
+
+local context = {}
+
+--- Tools that call tools that call tools.
+local DEPTH_MAX = 8
+local READ_BYTES, READ_BYTES_MAX = 1024 * 1024, 16 * 1024 * 1024
+local SLICE_BYTES = 1024 * 1024
+
+---@class demilune.own.Call: demilune.own.Host
+---@field principal string       who calls
+---@field client? string         what the client calls itself; nothing may be decided by it
+---@field tool_name string       the name under which it was called
+local Call = setmetatable({}, { __index = host.class })
+Call.__index = Call
+context.class = Call
+
+---@class demilune.own.Sandbox
+---@field id? string  as clients know it; nil until the first call has found or made the default sandbox
+local Sandbox = {}
+Sandbox.__index = Sandbox
+context.sandbox_class = Sandbox
+
+--- Makes it for a call.
+---@param inner demilune.Call
+---@param path string  the tool's file, for messages
+---@return demilune.own.Call
+function context.new(inner, path)
+  return setmetatable({
+    principal = inner.principal, client = inner.client, tool_name = inner.tool.name, json = core.json, _inner = inner,
+    _path = path, _name = inner.tool.name, _config = inner.app.config,
+  }, Call)
+end
+
+--- Arguments as they come from a client: lists are known as such, and texts are UTF-8.
+local function as_from_client(self, args)
+  local ok, encoded = pcall(core.json.encode, args)
+  local decoded = ok and core.json.decode(encoded)
+  if not connect.is_object(decoded) then self:_misuse "the arguments of a tool must be a table that can be JSON" end
+  return decoded
+end
+
+--- Calls a tool of this server as the same client would, and gives its result. The policy decides it as that tool. Raises the
+--- tool's error, which is then this call's own unless pcall catches it.
+---@async
+---@param name string
+---@param args? table
+---@return table result
+function Call:tool(name, args)
+  local inner = self._inner
+  local entry = inner.app.tools_by_name[name]
+  if entry and inner.app.policy and not inner.app.policy:shows(entry, inner.principal) then entry = nil end
+  if not entry then self:_misuse("there is no tool " .. tostring(name)) end
+  local depth = (inner.own_depth or 0) + 1
+  if depth > DEPTH_MAX then self:_misuse(("tools call each other more than %d deep"):format(DEPTH_MAX)) end
+  local result, err = calls.run({
+    app = inner.app, scope = inner.scope, tool = entry, principal = inner.principal, client = inner.client,
+    client_version = inner.client_version, transport = inner.transport, revision = inner.revision,
+    ask_person = inner.ask_person, own_depth = depth,
+  }, as_from_client(self, args or {}))
+  return result or error(err, 0)
+end
+
+--- A sandbox to work in. Nothing is looked for yet.
+---@param id? string  as clients know it; without it the default sandbox, made where the tool that is used makes it
+---@return demilune.own.Sandbox
+function Call:sandbox(id)
+  return setmetatable({ id = id, _call = self }, Sandbox)
+end
+
+--- Tells a client that asked for progress how far the call is.
+---@param text string  one line
+function Call:progress(text)
+  local report = self._inner:line_reporter()
+  if report then report((tostring(text):gsub("%c+", " "))) end
+end
+
+-- ---- sandboxes ----
+
+--- Calls a tool in the sandbox; the default one is kept to once it is known.
+local function use(sandbox, name, args)
+  args.sandbox_id = sandbox.id
+  local result = sandbox._call:tool(name, args)
+  sandbox.id = sandbox.id or result.sandbox_id
+  return result
+end
+
+--- Runs a shell command and waits for it: the tool run_command.
+---@async
+---@param command string
+---@param options? { cwd?: string, timeout?: integer }  timeout: seconds, 50 without it
+---@return { stdout: string, stderr: string, exit_code: integer, timed_out: boolean } result  exit_code: json.null where a signal
+---  or the deadline ended it
+function Sandbox:run(command, options)
+  options = options or {}
+  return use(self, "run_command", { command = command, cwd = options.cwd, timeout = options.timeout })
+end
+
+--- The bytes of a file: the tool download_file, in slices. Raises `too_large` where the file has more than `max_bytes`.
+---@async
+---@param path string
+---@param max_bytes? integer  1 MiB without it, at most 16 MiB
+---@return string bytes
+function Sandbox:read(path, max_bytes)
+  max_bytes = max_bytes or READ_BYTES
+  if not (math.type(max_bytes) == "integer" and max_bytes > 0 and max_bytes <= READ_BYTES_MAX) then
+    self._call:_misuse("read takes at most 16 MiB")
+  end
+  local parts, offset = {}, 0
+  repeat
+    local slice = use(self, "download_file", { path = path, offset = offset, length = math.min(SLICE_BYTES, max_bytes) })
+    if slice.size > max_bytes then errors.raise("too_large", { field = "path", size = slice.size }) end
+    parts[#parts + 1] = slice.content_base64 == "" and "" or core.crypto.unbase64(slice.content_base64)
+    local next_offset = slice.next_offset
+    local is_over = next_offset == core.json.null or next_offset <= offset
+    offset = next_offset
+  until is_over
+  return table.concat(parts)
+end
+
+--- Writes a file as a whole: the tool upload_file.
+---@async
+---@param path string
+---@param bytes string  at most 1 MiB
+---@return integer size
+function Sandbox:write(path, bytes)
+  if type(bytes) ~= "string" or #bytes > SLICE_BYTES then self._call:_misuse("write takes bytes, at most 1 MiB") end
+  return use(self, "upload_file", { path = path, content_base64 = bytes == "" and "" or core.crypto.base64(bytes) }).size
+end
+
+--- Lists a folder: the tool list_files.
+---@async
+---@param path? string  the working directory without it
+---@param limit? integer  entries, at most 2000
+---@return { name: string, path: string, type: string, size: integer }[] entries
+---@return integer total  how many there are
+function Sandbox:list(path, limit)
+  local result = use(self, "list_files", { path = path, limit = limit })
+  return result.files, result.total
+end
+
+return context

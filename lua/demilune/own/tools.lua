@@ -1,0 +1,138 @@
+--- own/tools.lua - the operator's own tools: their files found, evaluated and checked, all or none.
+--
+-- What is loaded here is a list of tables as the files of lua/demilune/tools return them; tools.build makes entries of both.
+-- Nothing is kept: a reload evaluates every file again, and whoever asked keeps the old list where one is wrong.
+local context = require "demilune.own.context"
+local contract = require "demilune.own.contract"
+local file = require "demilune.own.file"
+local result = require "demilune.own.result"
+
+local own = {}
+
+--- Files in all.
+own.FILES_MAX = 64
+local DEFAULT_ORDER = 1000
+
+--- The files of all patterns, each once.
+local function paths_of(patterns, faults)
+  local paths, seen = {}, {}
+  for _, pattern in ipairs(patterns) do
+    local found, fault = file.find(pattern)
+    faults[#faults + 1] = fault
+    for _, path in ipairs(found or {}) do
+      if not seen[path] then
+        seen[path] = true
+        paths[#paths + 1] = path
+      end
+    end
+  end
+  return paths
+end
+
+--- An argument that is a string map has its values checked, as everything that a schema says is.
+local function check_map(value)
+  for _, one in pairs(value) do
+    if type(one) ~= "string" then return "object of strings" end
+  end
+end
+
+--- The schema of the arguments as schema.check takes it.
+local function input_of(given)
+  given = given or {}
+  local properties = {}
+  for name, node in pairs(given.properties or {}) do
+    local copy = {}
+    for key, value in pairs(node) do copy[key] = value end
+    if node.type == "object" then copy.additionalProperties, copy.check = { type = "string" }, check_map end
+    properties[name] = copy
+  end
+  local required = given.required and #given.required > 0 and given.required or nil
+  return { type = "object", properties = properties, required = required, additionalProperties = false }
+end
+
+local function may_be_null(node)
+  for _, name in ipairs(type(node.type) == "table" and node.type or { node.type }) do
+    if name == "null" then return true end
+  end
+  return false
+end
+
+--- The schema of the result; `nulls` as of tools/shape.lua: what a handler leaves out of them becomes null.
+local function output_of(given)
+  local out, nulls = { type = "object" }, {}
+  for key, value in pairs(given or {}) do out[key] = value end
+  if out.required and #out.required == 0 then out.required = nil end
+  for name, node in pairs(out.properties or {}) do
+    if may_be_null(node) then nulls[#nulls + 1] = name end
+  end
+  out.nulls, out.is_sealed = nulls, true
+  return out
+end
+
+--- A title for a tool that has none: "disk_usage" is "Disk usage".
+local function title_of(name)
+  return (name:gsub("[_-]", " "):gsub("^%l", string.upper))
+end
+
+--- The tool as tools.build takes it: a copy, so that nothing of the file's table is touched.
+local function tool_of(given, path)
+  local output = output_of(given.output)
+  return {
+    name = given.name, title = given.title or title_of(given.name), description = given.description,
+    order = given.order or DEFAULT_ORDER, effect = given.effect, is_open_world = given.is_open_world, groups = given.groups,
+    input = input_of(given.input), output = output, file = path, is_own = true,
+    handler = function(call, args) return result.of(given.handler(context.new(call, path), args), output, path) end,
+  }
+end
+
+local function load_file(path, by_name, faults)
+  local given, fault = file.evaluate(path)
+  if not given then
+    faults[#faults + 1] = fault
+    return nil
+  end
+  local texts = contract.faults(given)
+  for _, text in ipairs(texts) do faults[#faults + 1] = { file = path, text = text } end
+  if #texts > 0 then return nil end
+  if by_name[given.name] then
+    faults[#faults + 1] = {
+      file = path, text = ("name is %s, as that of %s is; give each its own"):format(given.name, by_name[given.name]),
+    }
+    return nil
+  end
+  by_name[given.name] = path
+  return tool_of(given, path)
+end
+
+--- Loads all tools. Evaluates every file, also after a fault.
+---@param patterns string[]  paths; the last part may have * and ?
+---@return demilune.Tool[]? tools  in their order, then that of the files; nil where anything is wrong
+---@return demilune.own.Fault[] faults
+function own.load(patterns)
+  local faults, list, by_name = {}, {}, {}
+  local paths = paths_of(patterns, faults)
+  if #paths > own.FILES_MAX then
+    local text = ("there are more than %d files of tools; leave some out"):format(own.FILES_MAX)
+    faults[#faults + 1] = { file = paths[own.FILES_MAX + 1], text = text }
+    return nil, faults
+  end
+  for _, path in ipairs(paths) do list[#list + 1] = load_file(path, by_name, faults) end
+  if #faults > 0 then return nil, faults end
+  for place, tool in ipairs(list) do tool.place = place end
+  table.sort(list, function(a, b)
+    if a.order ~= b.order then return a.order < b.order end
+    return a.place < b.place
+  end)
+  return list, faults
+end
+
+--- Faults as a text of a line each.
+---@param faults demilune.own.Fault[]
+---@return string
+function own.words(faults)
+  local lines = {}
+  for i, fault in ipairs(faults) do lines[i] = file.line_of(fault) end
+  return table.concat(lines, "\n")
+end
+
+return own
