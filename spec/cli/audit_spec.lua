@@ -149,7 +149,19 @@ describe("demilune audit", function()
     assert(lfs.mkdir(home .. "/audit.jsonl"))
     local folder = audit()
     assert.are.equal(1, folder.code)
-    assert.is_truthy(folder.stderr:find("cannot be read", 1, true))
+    assert.is_truthy(folder.stderr:find("cannot be read: it is a folder.", 1, true), folder.stderr)
+  end)
+
+  it("waits for no pipe, and reads no device", function()
+    assert(os.execute(("mkfifo '%s/audit.jsonl'"):format(home)))
+    local pipe = audit()
+    assert.are.equal(1, pipe.code)
+    assert.is_truthy(pipe.stderr:find("cannot be read: it is no ordinary file.", 1, true), pipe.stderr)
+    for path, why in pairs { ["/dev/zero"] = "it is no ordinary file", ["/dev/null/audit.jsonl"] = "is not a directory.\n" } do
+      local result = demilune.run({ "audit" }, { home = home, config = ('return { audit = "%s" }'):format(path) })
+      assert.are.equal(1, result.code)
+      assert.is_truthy(result.stderr:find(why, 1, true), result.stderr)
+    end
   end)
 
   it("reads rotated files too, oldest first", function()

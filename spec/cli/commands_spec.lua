@@ -6,7 +6,8 @@ local demilune = require "spec.support.demilune"
 local lfs = require "lfs"
 
 local COMMANDS = {
-  "serve", "call", "tools", "ls", "exec", "kill", "engine", "check", "explain", "policy-test", "repl", "doctor", "demo",
+  "serve", "call", "tools", "ls", "exec", "kill", "engine", "reload", "approve", "refuse", "check", "explain", "policy-test",
+  "audit", "repl", "doctor", "demo",
 }
 
 local home

@@ -93,6 +93,32 @@ describe("the example driver", function()
     end)
   end)
 
+  it("is held up by no pipe in a file's place, and says what is wrong with a path", function()
+    with(example(), function(server)
+      server:initialize()
+      must(server, "run_command", { command = "mkfifo pipe; mkdir d; echo hi > f; ln -s f link" })
+      for name, arguments in pairs {
+        read_file = { path = "pipe" }, write_file = { path = "pipe", content = "x" },
+        download_file = { path = "/dev/zero" },
+      } do
+        assert.are.equal("unsupported", fault(server, name, arguments).category)
+      end
+      assert.are.equal("is_directory", fault(server, "read_file", { path = "d" }).category)
+      assert.are.equal("is_directory", fault(server, "write_file", { path = "d", content = "x" }).category)
+      assert.are.equal("not_a_directory", fault(server, "list_files", { path = "f" }).category)
+      assert.are.equal("not_a_directory", fault(server, "write_file", { path = "f/x", content = "x" }).category)
+      assert.are.equal("file_not_found", fault(server, "list_files", { path = "none" }).category)
+      local append = { path = "f", content_base64 = "AAEC", offset = 3 }
+      assert.are.equal(6, must(server, "upload_file", append).size)
+      local err = fault(server, "upload_file", append)
+      assert.are.same({ "conflict", "offset" }, { err.category, err.field })
+      assert.are.equal("aGkKAAEC", must(server, "download_file", { path = "link" }).content_base64)
+      local types = {}
+      for _, entry in ipairs(must(server, "list_files").files) do types[entry.name] = entry.type end
+      assert.are.same({ d = "directory", f = "file", link = "symlink", pipe = "other" }, types)
+    end)
+  end)
+
   it("ends a command at its deadline, with all that it started", function()
     with(example(), function(server)
       server:initialize()
@@ -151,6 +177,20 @@ describe("a driver that says little", function()
       file:close()
       assert.is_truthy(log:find("read must return at most so many bytes", 1, true))
       assert.is_truthy(log:find("list_dir must return a list", 1, true))
+    end)
+  end)
+
+  it("may read a little at a time", function()
+    local read = [[read = function(self, id, path, offset, length)
+      local all = ("0123456789"):rep(1000)
+      return all:sub(offset + 1, offset + math.min(length, 7)), #all
+    end,]]
+    with(SMALL:format(read), function(server)
+      server:initialize()
+      must(server, "create_sandbox")
+      local slice = must(server, "download_file", { path = "x", offset = 9990, length = 100 })
+      assert.are.same({ 10, "MDEyMzQ1Njc4OQ==" }, { slice.bytes_read, slice.content_base64 })
+      assert.are.equal(10000, #must(server, "read_file", { path = "x" }).content)
     end)
   end)
 

@@ -170,6 +170,31 @@ describe("a tool of an operator's", function()
     end)
   end)
 
+  it("says at most 2 KiB of an error in its own words", function()
+    with({ a = tool("talks", 'call:fail(("ä"):rep(100000))') }, function(server)
+      local message = fault(server, "talks").message
+      assert.are.equal(("ä"):rep(1024), message)
+    end)
+  end)
+
+  it("is given the end of a command whatever clients are told of it", function()
+    local body = 'local run = call:sandbox():run("echo out; exit 3") return { code = run.exit_code, out = run.stdout }'
+    with({ a = tool("sees", body) }, function(server)
+      assert.are.same({ code = 3, out = "out\n" }, must(server, "sees"))
+      assert.are.equal("command_failed", fault(server, "run_command", { command = "exit 3" }).category)
+    end, { config = "nonzero_exit_is_error = true" })
+  end)
+
+  it("may begin before there is a sandbox that the rules could look at", function()
+    local policy = [[return { default = "allow", rules = {
+      { name = "own-only", match = "@execute", when = { owned = false }, deny = "not yours" } } }]]
+    local input = 'groups = { "@execute" }, input = { properties = { sandbox_id = { type = "string" } } },'
+    with({ a = tool("first", 'return { out = call:sandbox(args.sandbox_id):run("echo hi").stdout }', input) }, function(server)
+      assert.are.same({ out = "hi\n" }, must(server, "first"))
+      assert.are.equal("own-only", fault(server, "first", { sandbox_id = "nobodysnobodysnobody" }).rule)
+    end, { policy = policy, config = 'policy = "policy.lua"' })
+  end)
+
   it("works in the default sandbox, which is made for it", function()
     local body = [[
       local box = call:sandbox()
@@ -257,19 +282,37 @@ end)
 describe("the files of tools", function()
   it("are all checked, and each mistake is named with its file", function()
     local said, code = checked {
-      a = 'return { name = "run_command", effect = "reads", input = { properties = { x = { type = "strin" } } } }',
+      a = 'return { name = "run_command",\neffect = "reads", input = { properties = {\nx = { type = "strin" } } } }',
       b = "return { name = ", c = "local x\nx.y = 1", d = "while true do end", e = "return 3",
       f = tool("twice", ""), g = tool("twice", ""), h = tool("k", "", 'groups = { "@reads" }, hander = 1,'),
+      i = 'return setmetatable({}, { __pairs = function() error "no" end })', j = 'require "no.such"',
     }
     assert.are.equal(1, code)
+    for line in said:gmatch "[^\n]+" do assert.is_truthy(line:find "^%l.lua:" or line:find "^%d+ mistakes", line) end
     for _, part in ipairs {
-      "a.lua: name is that of a tool of the server, run_command", "a.lua: description is missing",
-      "a.lua: effect is none that is known", "a.lua: input.properties.x.type is none that is served",
-      "a.lua: handler is no function", "b.lua:1: unexpected symbol", "c.lua:2: attempt to index",
+      "a.lua:1: name is that of a tool of the server, run_command", "a.lua:1: description is missing",
+      "a.lua:2: effect is none that is known", "a.lua:3: input.properties.x.type is none that is served",
+      "a.lua:1: handler is no function", "b.lua:1: unexpected symbol", "c.lua:2: attempt to index",
       "d.lua:1: it does not come to an end",
-      "e.lua: it must return one table, not a number", "g.lua: name is twice",
-      "h.lua: groups names @reads, which is no group; did you mean @read?",
-      "h.lua: the tool has an unknown key hander; did you mean handler?",
+      "e.lua: it must return one table, not a number", "g.lua:1: name is twice",
+      "h.lua:1: groups names @reads, which is no group; did you mean @read?",
+      "h.lua:1: hander is not a key that is served; did you mean handler?",
+      "i.lua: its table cannot be used: ", "j.lua:1: module 'no.such' not found",
+    } do
+      assert.is_truthy(said:find(part, 1, true), part .. "\n" .. said)
+    end
+  end)
+
+  it("have nothing in their schemas that clients could not be told", function()
+    local said = checked {
+      a = tool("a", "", 'input = { properties = { x = { type = "string", description = print } } },'),
+      b = tool("b", "", 'output = { properties = { x = { enum = { print } }, [1] = {}, y = { type = {} } }, title = 1 },'),
+      c = tool("c", "", 'output = { properties = { x = { type = "number", maximum = 0 / 0 } } },'),
+    }
+    for _, part in ipairs {
+      "a.lua:1: input.properties.x.description is no text", "b.lua:1: output.properties.x.enum is no list",
+      "b.lua:1: output.properties.1 is no name", "b.lua:1: output.properties.y.type is an empty list",
+      "b.lua:1: output.title is no text", "c.lua: its table cannot be used: ",
     } do
       assert.is_truthy(said:find(part, 1, true), part .. "\n" .. said)
     end

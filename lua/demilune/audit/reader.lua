@@ -132,12 +132,23 @@ local function add_file(self, file)
   return true
 end
 
+--- Why one of the files cannot be read, as far as that can be told before it is opened: a pipe would be waited for, and a
+--- device need not end.
+local function obstacle(stat, err)
+  if not stat then return err.category ~= "file_not_found" and err.message:match "^(.-)%.?$" or nil end
+  return stat.type == "directory" and "it is a folder" or stat.type ~= "file" and "it is no ordinary file" or nil
+end
+
 --- The files of an audit, oldest first, as far as they may hold something that is wanted.
+---@return string[]? names
+---@return string? why
 local function files_of(path, since_s)
   local list = {}
   for number = 0, FILES_MAX do
     local name = number > 0 and ("%s.%d"):format(path, number) or path
-    local stat = core.fs.stat(name)
+    local stat, err = core.fs.stat(name)
+    local why = obstacle(stat, err)
+    if why then return nil, why end
     if not stat and number > 0 then break end
     if stat and (not since_s or stat.mtime >= since_s) then table.insert(list, 1, name) end
   end
@@ -152,7 +163,9 @@ end
 function Reader:read(path, since_s)
   -- A lock that is not there yet is not ours to make: another user's would keep the servers from rotating.
   local _ <close> = core.fs.stat(path .. ".lock") and core.fs.lock(path .. ".lock") or nil
-  for _, name in ipairs(files_of(path, since_s)) do
+  local names, obstacle_text = files_of(path, since_s)
+  if not names then return nil, obstacle_text end
+  for _, name in ipairs(names) do
     local file <close>, why = io.open(name, "rb")
     local ok = file ~= nil
     if file then ok, why = add_file(self, file) end

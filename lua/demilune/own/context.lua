@@ -48,6 +48,21 @@ local function as_from_client(self, args)
   return decoded
 end
 
+--- Calls a tool as the same client would: its result, or its error and what a failed command has to show all the same.
+local function run(self, name, args)
+  local inner = self._inner
+  local entry = inner.app.tools_by_name[name]
+  if entry and inner.app.policy and not inner.app.policy:shows(entry, inner.principal) then entry = nil end
+  if not entry then self:_misuse("there is no tool " .. tostring(name)) end
+  local depth = (inner.own_depth or 0) + 1
+  if depth > DEPTH_MAX then self:_misuse(("tools call each other more than %d deep"):format(DEPTH_MAX)) end
+  return calls.run({
+    app = inner.app, scope = inner.scope, tool = entry, principal = inner.principal, client = inner.client,
+    client_version = inner.client_version, transport = inner.transport, revision = inner.revision,
+    ask_person = inner.ask_person, own_depth = depth,
+  }, as_from_client(self, args or {}))
+end
+
 --- Calls a tool of this server as the same client would, and gives its result. The policy decides it as that tool. Raises the
 --- tool's error, which is then this call's own unless pcall catches it.
 ---@async
@@ -55,17 +70,7 @@ end
 ---@param args? table
 ---@return table result
 function Call:tool(name, args)
-  local inner = self._inner
-  local entry = inner.app.tools_by_name[name]
-  if entry and inner.app.policy and not inner.app.policy:shows(entry, inner.principal) then entry = nil end
-  if not entry then self:_misuse("there is no tool " .. tostring(name)) end
-  local depth = (inner.own_depth or 0) + 1
-  if depth > DEPTH_MAX then self:_misuse(("tools call each other more than %d deep"):format(DEPTH_MAX)) end
-  local result, err = calls.run({
-    app = inner.app, scope = inner.scope, tool = entry, principal = inner.principal, client = inner.client,
-    client_version = inner.client_version, transport = inner.transport, revision = inner.revision,
-    ask_person = inner.ask_person, own_depth = depth,
-  }, as_from_client(self, args or {}))
+  local result, err = run(self, name, args)
   return result or error(err, 0)
 end
 
@@ -88,7 +93,9 @@ end
 --- Calls a tool in the sandbox; the default one is kept to once it is known.
 local function use(sandbox, name, args)
   args.sandbox_id = sandbox.id
-  local result = sandbox._call:tool(name, args)
+  local result, err, partial = run(sandbox._call, name, args)
+  -- What the end of a command means is the handler's to say, whatever `nonzero_exit_is_error` makes of it for clients.
+  result = result or partial or error(err, 0)
   sandbox.id = sandbox.id or result.sandbox_id
   return result
 end
@@ -104,7 +111,8 @@ function Sandbox:run(command, options)
   return use(self, "run_command", { command = command, cwd = options.cwd, timeout = options.timeout })
 end
 
---- The bytes of a file: the tool download_file, in slices. Raises `too_large` where the file has more than `max_bytes`.
+--- The bytes of a file: the tool download_file, in slices. Raises `too_large` where the file has more than `max_bytes`,
+--- `invalid_response` where it ends before its size.
 ---@async
 ---@param path string
 ---@param max_bytes? integer  1 MiB without it, at most 16 MiB
@@ -120,9 +128,9 @@ function Sandbox:read(path, max_bytes)
     if slice.size > max_bytes then errors.raise("too_large", { field = "path", size = slice.size }) end
     parts[#parts + 1] = slice.content_base64 == "" and "" or core.crypto.unbase64(slice.content_base64)
     local next_offset = slice.next_offset
-    local is_over = next_offset == core.json.null or next_offset <= offset
+    if next_offset ~= core.json.null and next_offset <= offset then errors.raise "invalid_response" end
     offset = next_offset
-  until is_over
+  until offset == core.json.null
   return table.concat(parts)
 end
 

@@ -13,6 +13,8 @@ local NAMES_MAX = 10000
 local STEPS_MAX = 100000000
 local STEPS_BETWEEN = 1000000
 local LEVELS_MAX = 200
+--- Of Lua's own words in a fault.
+local WORDS_BYTES = 500
 
 local READ_FAULTS = {
   file_not_found = "there is no such file", not_a_directory = "there is no such file", is_directory = "it is a folder, not a file",
@@ -69,10 +71,11 @@ local function line_of(thread, source)
   end
 end
 
---- Takes "name.lua:3: " off Lua's message.
+--- Takes "name.lua:3: " off Lua's message, and makes one line of it.
 local function split(message)
   local line, text = message:match "^[^\n]-:(%d+): (.*)$"
-  return math.tointeger(tonumber(line)), text or message
+  text = core.text.mend(text or message):gsub("%c+", " ")
+  return math.tointeger(tonumber(line)), core.text.head(text, WORDS_BYTES)
 end
 
 --- Runs a loaded file in a thread of its own, with a bound on its steps.

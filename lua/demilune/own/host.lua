@@ -7,6 +7,8 @@ local host = {}
 
 local SLEEP_MAX_S = 60
 local LOG_BYTES = 4096
+--- Of a text that goes to a client in an error.
+local WORDS_BYTES = 2048
 local LEVELS = { debug = true, info = true, warn = true, error = true }
 
 ---@class demilune.own.Host
@@ -41,9 +43,10 @@ function Host:fail(fields)
   if type(fields) ~= "table" or type(fields.message) ~= "string" then self:_misuse "fail takes a message" end
   local category = fields.category or "provider_rejected"
   if not categories[category] then self:_misuse("fail knows no category " .. tostring(category)) end
-  local shown = { message = core.text.mend(fields.message) }
-  for _, key in ipairs { "field", "suggestion" } do
-    if fields[key] ~= nil then shown[key] = core.text.mend(tostring(fields[key])) end
+  local shown = {}
+  for _, key in ipairs { "message", "field", "suggestion" } do
+    local text = fields[key]
+    if text ~= nil then shown[key] = core.text.mend(core.text.head(tostring(text), WORDS_BYTES)) end
   end
   if fields.retryable ~= nil then shown.retryable = fields.retryable == true end
   errors.raise(category, shown)

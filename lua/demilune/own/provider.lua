@@ -331,11 +331,17 @@ end
 ---@return integer size
 function Provider:read(sandbox, path, offset, length)
   check_known(self, sandbox.id)
-  local bytes, size = ask(self, "read", sandbox.id, path, offset, length)
-  if type(bytes) ~= "string" or #bytes > length or math.type(size) ~= "integer" then
-    wrong(self, "read must return at most so many bytes, and the file's size")
-  end
-  return bytes, size
+  local parts, count = {}, 0
+  local bytes, size
+  -- A driver may give less at a time than was asked for.
+  repeat
+    bytes, size = ask(self, "read", sandbox.id, path, offset + count, length - count)
+    if type(bytes) ~= "string" or #bytes > length - count or math.type(size) ~= "integer" then
+      wrong(self, "read must return at most so many bytes, and the file's size")
+    end
+    parts[#parts + 1], count = bytes, count + #bytes
+  until bytes == "" or count >= length or offset + count >= size
+  return table.concat(parts), size
 end
 
 --- Opens a file from its start.

@@ -4,8 +4,11 @@
 -- Nothing is kept: a reload evaluates every file again, and whoever asked keeps the old list where one is wrong.
 local context = require "demilune.own.context"
 local contract = require "demilune.own.contract"
+local core = require "demilune.core"
 local file = require "demilune.own.file"
 local result = require "demilune.own.result"
+local schema = require "demilune.schema"
+local source = require "demilune.config.source"
 
 local own = {}
 
@@ -81,8 +84,41 @@ local function tool_of(given, path)
     name = given.name, title = given.title or title_of(given.name), description = given.description,
     order = given.order or DEFAULT_ORDER, effect = given.effect, is_open_world = given.is_open_world, groups = given.groups,
     input = input_of(given.input), output = output, file = path, is_own = true,
+    -- Where there is no sandbox yet, the tool works in one of its caller's: what it does there is judged by itself.
+    creates_default = true,
     handler = function(call, args) return result.of(given.handler(context.new(call, path), args), output, path) end,
   }
+end
+
+--- The path of a place: "input.properties.x" by its parts.
+local function keys_of(place)
+  local keys = {}
+  for key in place:gmatch "[^.]+" do keys[#keys + 1] = math.tointeger(tonumber(key)) or key end
+  return keys
+end
+
+--- Faults of a table, each with the line of its file where the key stands, or would.
+local function placed(path, found)
+  local tokens, list = #found > 0 and source.tokens(core.fs.read(path, file.BYTES_MAX) or ""), {}
+  for i, one in ipairs(found) do
+    list[i] = { file = path, line = source.line_of(tokens, keys_of(one.place)), text = one.text }
+  end
+  return list
+end
+
+--- The tool of a file's table, or its faults. What a table of an odd making raises when it is looked at is a fault too.
+local function made_of(given, path)
+  local is_plain, found = pcall(contract.faults, given)
+  if is_plain and #found > 0 then return nil, placed(path, found) end
+  local ok, tool = pcall(function()
+    if not is_plain then error(found, 0) end
+    local made = tool_of(given, path)
+    -- Clients are told both, and one that cannot be JSON would spoil the whole list of tools.
+    core.json.encode { schema.public(made.input), schema.public(made.output) }
+    return made
+  end)
+  if ok then return tool end
+  return nil, { { file = path, text = ("its table cannot be used: %s; return one of plain values"):format(tostring(tool)) } }
 end
 
 local function load_file(path, by_name, faults)
@@ -91,17 +127,14 @@ local function load_file(path, by_name, faults)
     faults[#faults + 1] = fault
     return nil
   end
-  local texts = contract.faults(given)
-  for _, text in ipairs(texts) do faults[#faults + 1] = { file = path, text = text } end
-  if #texts > 0 then return nil end
-  if by_name[given.name] then
-    faults[#faults + 1] = {
-      file = path, text = ("name is %s, as that of %s is; give each its own"):format(given.name, by_name[given.name]),
-    }
-    return nil
+  local tool, found = made_of(given, path)
+  if tool and by_name[tool.name] then
+    local text = ("name is %s, as that of %s is; give each its own"):format(tool.name, by_name[tool.name])
+    tool, found = nil, placed(path, { { place = "name", text = text } })
   end
-  by_name[given.name] = path
-  return tool_of(given, path)
+  for _, one in ipairs(found or {}) do faults[#faults + 1] = one end
+  if tool then by_name[tool.name] = path end
+  return tool
 end
 
 --- Loads all tools. Evaluates every file, also after a fault.
