@@ -14,20 +14,16 @@ local WATCH_MS = 1000
 ---@class demilune.Operations
 ---@field app demilune.App
 ---@field started_s integer
----@field see_tools fun(): string    what the client sees of the tools, or a digest of it
----@field on_tools_changed fun()
+---@field conversations demilune.mcp.Conversations
 local Operations = {}
 Operations.__index = Operations
 
 --- Makes it.
 ---@param app demilune.App
----@param see_tools fun(): string   what the client sees of the tools, or a digest of it
----@param on_tools_changed fun()    called when that is another after a reload
+---@param conversations demilune.mcp.Conversations  who is told when a reload changed what they see
 ---@return demilune.Operations
-function operations.new(app, see_tools, on_tools_changed)
-  return setmetatable({
-    app = app, started_s = core.task.epoch_ms() // 1000, see_tools = see_tools, on_tools_changed = on_tools_changed,
-  }, Operations)
+function operations.new(app, conversations)
+  return setmetatable({ app = app, started_s = core.task.epoch_ms() // 1000, conversations = conversations }, Operations)
 end
 
 --- Loads policy and tools again, and opens log and audit anew. What is wrong stays as it was.
@@ -35,7 +31,7 @@ end
 ---@return {version?: string, digest?: string, is_new: boolean, keeps_name: boolean, fault?: string}  of app:reload
 function Operations:reload()
   core.log.reopen()
-  local before = self.see_tools()
+  local before = self.conversations:tools_seen()
   local result = self.app:reload()
   if result.fault then
     core.log.error("reload: " .. result.fault)
@@ -43,7 +39,7 @@ function Operations:reload()
     core.log.info(("reload: the policy in force is %s, digest %s%s"):format(result.version, result.digest,
       result.keeps_name and "; it changed and kept its name" or ""))
   end
-  if self.see_tools() ~= before then self.on_tools_changed() end
+  self.conversations:tell_changes(before)
   return result
 end
 

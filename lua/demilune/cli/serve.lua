@@ -59,8 +59,9 @@ local function serve(app, in_fd, out_fd)
   local principal = "local:" .. core.sys.user()
   local scope = app:new_scope(principal)
   local conversation = require("demilune.mcp").new(app, { scope = scope, principal = principal, transport = "stdio" })
-  local operations = require("demilune.operations").new(app, function() return conversation:tools_digest() end,
-    function() conversation:tools_changed() end)
+  local clients = require("demilune.mcp.conversations").new()
+  clients:add(conversation)
+  local operations = require("demilune.operations").new(app, clients)
   local over = task.event()
   conversation.drained = task.event()
   conversation.io = assert(core.stdio.serve {
