@@ -202,7 +202,8 @@ describe("demilune demo", function()
       argv = { "/bin/bash", "-c", "set -o pipefail; '" .. build.program .. "' demo | head -1" } }
     assert.are.equal("", result.stderr)
     assert.are.equal(0, result.code)
-    assert.are.same({}, leftovers.mentioning(home))
+    -- Its server sees the end of its input and ends by itself.
+    assert.is_true(eventually(function() return #leftovers.mentioning(home) == 0 end))
     demilune.remove_home(home)
   end)
 end)
