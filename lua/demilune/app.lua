@@ -2,6 +2,7 @@
 local background = require "demilune.background"
 local calls = require "demilune.call"
 local core = require "demilune.core"
+local deferred = require "demilune.deferred"
 local errors = require "demilune.errors"
 local gate = require "demilune.gate"
 local interpreters = require "demilune.interpreters"
@@ -24,6 +25,7 @@ local PLACE_WAIT_MS = 5000
 ---@field tools table[]
 ---@field tools_by_name table<string, table>
 ---@field background table
+---@field deferred demilune.Deferred
 ---@field has_vault boolean  there is something to keep secret
 ---@field call_count integer   since its start
 ---@field policy? demilune.Policy  nil where neither a policy nor an audit is configured
@@ -71,7 +73,7 @@ function app.new(config)
   local list, by_name = self:build_tools()
   if not list then error(errors.new("invalid_argument", { message = "A tool cannot be used: " .. by_name, is_usage = true }), 0) end
   self.tools, self.tools_by_name = list, by_name
-  self.background = background.new(self)
+  self.background, self.deferred = background.new(self), deferred.new(self)
   if config.policy or config.audit then self.policy = require("demilune.policy").open(self) end
   return self
 end

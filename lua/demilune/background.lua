@@ -108,11 +108,12 @@ local function running_of(call)
   return running
 end
 
---- How many tasks of the call's principal may still run, as far as is known without asking their sandboxes.
+--- How many tasks of the call's principal may still run, as far as is known without asking their sandboxes: those that
+--- outlive a server, and the calls of this one that go on behind a handle.
 ---@param call demilune.Call
 ---@return integer
-function Background:running_count(call) -- luacheck: ignore 212/self
-  return #running_of(call)
+function Background:running_count(call)
+  return #running_of(call) + self.app.deferred:running_count(call.principal)
 end
 
 --- The present status of a task, from its sandbox; the last one known where that does not answer as it should.
@@ -151,9 +152,9 @@ end
 
 local function check_quota(self, call)
   local most = self.app.config.limits.tasks
-  if #running_of(call) < most then return end
+  if self:running_count(call) < most then return end
   errors.raise("quota_exceeded", {
-    message = ("At most %d background tasks run at a time."):format(most),
+    message = ("At most %d tasks run at a time."):format(most),
     suggestion = "Wait for one with get_background_task, or stop one with cancel_background_task.",
   })
 end
@@ -174,7 +175,7 @@ end
 ---@return {id: string, started_at: string}
 function Background:start(call, sandbox, args)
   local running = running_of(call)
-  if #running >= self.app.config.limits.tasks then
+  if self:running_count(call) >= self.app.config.limits.tasks then
     find_statuses(self, call, running)
     check_quota(self, call)
   end

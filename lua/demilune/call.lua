@@ -25,6 +25,7 @@ local calls = {}
 ---@field sandbox? demilune.Sandbox  what it is about, once that is found
 ---@field by_default? boolean   found without an id
 ---@field send_progress? fun(count: integer, message: string)
+---@field defer? fun(): boolean  answers the client with a handle, where it takes them; the call goes on
 ---@field ask_person? fun(question: string, shown: table, timeout_ms: integer): "accept"|"decline"|nil
 ---@field redact? table[]       regular expressions of the policy for what leaves
 ---@field policy_state? table   the policy that it began under

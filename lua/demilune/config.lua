@@ -77,6 +77,7 @@ config.log_levels = keys.log_levels
 ---@field keep_on_exit boolean
 ---@field adopt_by_use boolean
 ---@field nonzero_exit_is_error boolean
+---@field task_after integer  seconds
 ---@field annotations string  "strict" or "sandboxed"
 ---@field log { level: string, file: string? }  file with the folder in front
 

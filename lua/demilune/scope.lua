@@ -441,6 +441,7 @@ function Scope:close(within_ms)
   if self.is_closed then return end
   self.is_closed = true
   self.default = nil
+  self.app.deferred:end_scope(self)
   local deadline = task.now_ms() + within_ms
   self.close_deadline_ms = deadline
   local jobs = {}

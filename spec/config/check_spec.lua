@@ -21,6 +21,7 @@ local DEFAULTS = {
   limits = { message = 16, tasks = 16 },
   tools = {}, provider_path = {},
   default_sandbox = "on", keep_on_exit = false, adopt_by_use = false, nonzero_exit_is_error = false,
+  task_after = 5,
   annotations = "strict",
   log = { level = "info" },
   credentials = {}, vault = { require_lock = false },

@@ -91,6 +91,7 @@ return {
   output = { stdout = 2048, stderr = 1024, read_file = 4096, list_files = 50, download_file = 8192 };
   limits = { message = 8, tasks = 4 },
   default_sandbox = "off", keep_on_exit = true, adopt_by_use = true, nonzero_exit_is_error = true,
+  task_after = 30,
   annotations = "sandboxed",
   log = { level = "warn", file = "log/demilune.log" },
 }

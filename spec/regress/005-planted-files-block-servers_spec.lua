@@ -82,6 +82,7 @@ describe("sandboxes that do not answer", function()
     end
     local app = { config = { limits = { tasks = LIMIT } }, providers_by_id = { ["local"] = provider } }
     function app:public_id(_, id) return id end -- luacheck: ignore 212/self
+    app.deferred = require("demilune.deferred").new(app)
     local call = { principal = principal, scope = { sandboxes = {} } }
     return background.new(app), call, require("demilune.sandbox").new(provider, "s2", "s2")
   end

@@ -249,6 +249,7 @@ keys.root = record {
   keep_on_exit = flag(false),
   adopt_by_use = flag(false),
   nonzero_exit_is_error = flag(false),
+  task_after = integer(0, DAY_S, 5),
   annotations = choice("strict", { "strict", "sandboxed" }),
   log = record {
     level = choice("info", keys.log_levels),

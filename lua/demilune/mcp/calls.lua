@@ -95,6 +95,16 @@ function calls.tools(request)
   return list
 end
 
+--- The tool that a tools/call names, nil where there is none or its client may not know of it.
+---@async
+---@param request table
+---@return table?  entry of tools.build
+function calls.tool(request)
+  local name, conversation = request.params.name, request.conversation
+  local tool = type(name) == "string" and conversation.app.tools_by_name[name] or nil
+  return tool and is_shown(conversation, tool) and tool or nil
+end
+
 --- Runs tools/call and returns the CallToolResult as JSON text; nil where the client must answer something first
 --- (input.lua).
 ---@param request table  params, conversation, call, token, revision, capabilities, client, client_version
@@ -105,8 +115,7 @@ function calls.call(request, has_structured, meta)
   local params, conversation = request.params, request.conversation
   local app = conversation.app
   if type(params.name) ~= "string" then fail "name must be a string" end
-  local tool = app.tools_by_name[params.name]
-  if not tool or not is_shown(conversation, tool) then fail "there is no such tool" end
+  local tool = calls.tool(request) or fail "there is no such tool"
   local arguments = params.arguments
   if arguments == nil or arguments == json.null then arguments = {} end
   if not connect.is_object(arguments) then fail "arguments must be an object" end
@@ -114,7 +123,7 @@ function calls.call(request, has_structured, meta)
   local result, err, partial = app:call(tool, arguments, {
     scope = conversation.scope, principal = conversation.principal, client = request.client,
     client_version = request.client_version, transport = conversation.transport, revision = request.revision,
-    send_progress = progress_sender(request), ask_person = elicit.asker(request),
+    send_progress = progress_sender(request), ask_person = elicit.asker(request), defer = request.defer,
   })
   if err and input.is_wanted(request) then return nil end
   local detail = err and errors.detail(err)

@@ -18,6 +18,8 @@ local STATE_BYTES_MAX = 4096
 --- States that were used and are not over yet. Where there are more, the oldest states lose their right to come.
 local SPENT_MAX = 4096
 local KEY_HEX = 24
+--- How often the client of a task is asked for an answer that is one.
+local TASK_TRIES_MAX = 8
 
 --- States of another process mean nothing here: it is the one that knows which of them were used.
 local PROCESS = core.crypto.id(16)
@@ -113,6 +115,18 @@ local function key_for(book, method, params, about)
   return times == 1 and key or key .. "_" .. times
 end
 
+--- Asks through the record of a task, whose client answers with tasks/update. An answer that is none is asked for again under
+--- another key, since a key is used once.
+local function ask_in_task(request, key, method, params, is_answer)
+  local tries = 0
+  repeat
+    tries = tries + 1
+    local answer = request.deferred:ask(tries == 1 and key or key .. "_t" .. tries, { method = method, params = params })
+    if is_answer(answer) then return answer end
+  until tries == TASK_TRIES_MAX
+  errors.raise "approval_required"
+end
+
 --- What the client answered to a question; where it has not, the question is noted and the call ended.
 ---@param request table   that `open` has seen
 ---@param method string   "elicitation/create", …
@@ -123,6 +137,7 @@ end
 function input.answer(request, method, params, about, is_answer)
   local book = request.input
   local key = key_for(book, method, params, about)
+  if request.deferred then return ask_in_task(request, key, method, params, is_answer) end
   local answer = book.answers[key]
   if answer ~= nil and is_answer(answer) then
     book.used[key] = answer

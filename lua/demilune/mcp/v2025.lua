@@ -3,11 +3,12 @@ local calls = require "demilune.mcp.calls"
 local connect = require "demilune.connect"
 local core = require "demilune.core"
 local instructions = require "demilune.mcp.instructions"
+local tasks = require "demilune.mcp.tasks"
 
 local json = core.json
 local v2025 = { methods = {} }
 
-local INVALID_REQUEST, INVALID_PARAMS = -32600, -32602
+local INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32600, -32601, -32602
 
 --- Newest first. An unknown one is answered with the newest (lifecycle, "Version Negotiation").
 v2025.REVISIONS = { "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05" }
@@ -38,6 +39,12 @@ local function server_info(revision)
   return info
 end
 
+local function capabilities_of(revision)
+  return {
+    tools = { listChanged = true }, logging = {}, tasks = is_at_least(revision, tasks.SINCE) and tasks.CAPABILITY or nil,
+  }
+end
+
 function v2025.methods.initialize(request)
   local conversation, params = request.conversation, request.params
   if conversation.revision then fail(INVALID_REQUEST, "the session is initialized already") end
@@ -56,7 +63,7 @@ function v2025.methods.initialize(request)
   local name, version = calls.client_of(params.clientInfo)
   conversation.client, conversation.client_version = name or conversation.client, version
   return json.encode {
-    protocolVersion = revision, capabilities = { tools = { listChanged = true }, logging = {} },
+    protocolVersion = revision, capabilities = capabilities_of(revision),
     serverInfo = server_info(revision),
     instructions = instructions.text(conversation.app),
   }
@@ -76,24 +83,34 @@ v2025.methods["logging/setLevel"] = function(request)
 end
 
 --- A tool as a revision knows it: newer fields are left out.
-local function shown(definition, revision)
+local function shown(tool, revision)
+  local definition = tool.definition
   local out = { name = definition.name, description = definition.description, inputSchema = definition.inputSchema }
   if is_at_least(revision, "2025-03-26") then out.annotations = definition.annotations end
   if is_at_least(revision, "2025-06-18") then
     out.title, out.outputSchema = definition.title, definition.outputSchema
   end
+  if is_at_least(revision, tasks.SINCE) and tool.tool.task then out.execution = { taskSupport = tool.tool.task } end
   return out
 end
 
 v2025.methods["tools/list"] = function(request)
   local list = {}
-  for i, tool in ipairs(calls.tools(request)) do list[i] = shown(tool.definition, request.revision) end
+  for i, tool in ipairs(calls.tools(request)) do list[i] = shown(tool, request.revision) end
   local page, next_cursor = calls.page(list, request.params.cursor)
   return json.encode { tools = page, nextCursor = next_cursor }
 end
 
 v2025.methods["tools/call"] = function(request)
+  if is_at_least(request.revision, tasks.SINCE) then return tasks.legacy.call(request) end
   return calls.call(request, is_at_least(request.revision, "2025-06-18"))
+end
+
+for method, handler in pairs(tasks.legacy.methods) do
+  v2025.methods[method] = function(request)
+    if not is_at_least(request.revision, tasks.SINCE) then fail(METHOD_NOT_FOUND, "there is no such method") end
+    return handler(request)
+  end
 end
 
 return v2025

@@ -4,6 +4,7 @@ local connect = require "demilune.connect"
 local core = require "demilune.core"
 local input = require "demilune.mcp.input"
 local instructions = require "demilune.mcp.instructions"
+local tasks = require "demilune.mcp.tasks"
 
 local json = core.json
 local v2026 = { methods = {} }
@@ -68,7 +69,7 @@ end
 
 v2026.methods["server/discover"] = function(request)
   return complete {
-    supportedVersions = json.array { REVISION }, capabilities = { tools = {} },
+    supportedVersions = json.array { REVISION }, capabilities = { tools = {}, extensions = { [tasks.EXTENSION] = {} } },
     instructions = instructions.text(request.conversation.app), ttlMs = CACHE.ttlMs, cacheScope = CACHE.cacheScope,
   }
 end
@@ -92,10 +93,24 @@ local function input_required(request)
   }
 end
 
-v2026.methods["tools/call"] = function(request)
-  input.open(request)
+local function call(request)
   local result = calls.call(request, true, RESULT_META)
   return result and CALL_HEAD .. result:sub(2) or input_required(request)
+end
+
+--- A result that is no complete one says so itself.
+local function other(fields)
+  fields._meta = RESULT_META
+  return json.encode(fields)
+end
+
+v2026.methods["tools/call"] = function(request)
+  input.open(request)
+  return tasks.modern.call(request, call, other)
+end
+
+for method, handler in pairs(tasks.modern.methods) do
+  v2026.methods[method] = function(request) return complete(handler(request)) end
 end
 
 return v2026

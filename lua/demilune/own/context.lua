@@ -74,6 +74,14 @@ function Call:tool(name, args)
   return result or error(err, 0)
 end
 
+--- Answers the client with a handle of a task, where the tool has `task` and the client takes handles; the handler goes on, and
+--- what it returns is asked for later. Nothing else changes for the handler.
+---@return boolean is_deferred
+function Call:defer()
+  local defer = self._inner.defer
+  return defer ~= nil and defer() or false
+end
+
 --- A sandbox to work in. Nothing is looked for yet.
 ---@param id? string  as clients know it; without it the default sandbox, made where the tool that is used makes it
 ---@return demilune.own.Sandbox

@@ -16,7 +16,11 @@ local LEVELS_MAX = 8
 local KEY_SHOWN_BYTES = 64
 
 --- Keys of the table.
-contract.KEYS = { "name", "title", "description", "order", "effect", "is_open_world", "groups", "input", "output", "handler" }
+contract.KEYS = {
+  "name", "title", "description", "order", "effect", "is_open_world", "groups", "task", "input", "output", "handler",
+}
+--- What `task` may be.
+contract.TASKS = { "optional", "required" }
 --- What `effect` may be.
 contract.EFFECTS = { "read", "create", "execute", "write", "lifetime", "destroy" }
 
@@ -296,6 +300,9 @@ function contract.faults(tool)
       tool.description == nil and "missing" or "no such text", DESCRIPTION_BYTES_MAX)
   end
   if tool.order ~= nil and math.type(tool.order) ~= "integer" then note("order", "is no integer; write one, or leave it out") end
+  if tool.task ~= nil and not is_in(contract.TASKS, tool.task) then
+    note("task", "is none that is known; write one of %s, or leave it out", choices(contract.TASKS))
+  end
   if not is_in(contract.EFFECTS, tool.effect) then
     note("effect", "is %s; write one of %s", tool.effect == nil and "missing" or "none that is known", choices(contract.EFFECTS))
   end

@@ -83,6 +83,7 @@ local function tool_of(given, path)
   return {
     name = given.name, title = given.title or title_of(given.name), description = given.description,
     order = given.order or DEFAULT_ORDER, effect = given.effect, is_open_world = given.is_open_world, groups = given.groups,
+    task = given.task,
     input = input_of(given.input), output = output, file = path, is_own = true,
     -- Where there is no sandbox yet, the tool works in one of its caller's: what it does there is judged by itself.
     creates_default = true,

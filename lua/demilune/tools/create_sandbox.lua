@@ -25,6 +25,7 @@ return {
   title = "Create a sandbox",
   order = 1,
   effect = "create",
+  task = "optional",
   description = function(env)
     return (env.has_default
       and "Create a fresh sandbox and make it the default. Not needed before run_command or run_code, which create one by"

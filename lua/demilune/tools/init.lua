@@ -7,6 +7,7 @@
 --   effect                     row of EFFECTS below: the annotations
 --   is_open_world              it reaches beyond sandboxes, whatever its row says
 --   groups                     of the policy language, where groups.lua does not name them
+--   task                       "optional", "required": it may, or must, be answered with a task of the protocol
 --   needs                      a field of env without which the tool is not there
 --   input, output              schema of arguments and of the result, or function(env)
 --   handler(call, args)        args are checked; returns the result's table or raises an error of errors.lua
@@ -27,6 +28,7 @@ local tools = {}
 ---@field order integer
 ---@field effect string
 ---@field is_open_world? boolean
+---@field task? "optional"|"required"
 ---@field needs? string
 ---@field input table|fun(env: table): table
 ---@field output table|fun(env: table): table

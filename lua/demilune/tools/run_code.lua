@@ -9,6 +9,7 @@ return {
   order = 2,
   creates_default = true,
   effect = "execute",
+  task = "optional",
   description = function(env)
     local state = env.has_kernel
       and "Where a sandbox has a code interpreter, variables and imports carry over; else each call is a new process. "

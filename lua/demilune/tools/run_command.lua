@@ -8,6 +8,7 @@ return {
   order = 3,
   creates_default = true,
   effect = "execute",
+  task = "optional",
   description = function(env)
     return "Run a shell command (bash where there is one) and wait for it. Each call is a new shell: cd and variables do not"
       .. " carry over, files do. " .. shape.starts(env) .. "`timeout` (seconds) stops this command, not the sandbox; for"
