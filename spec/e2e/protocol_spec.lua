@@ -222,7 +222,7 @@ describe("a session", function()
   local FIELDS = {
     ["2024-11-05"] = {}, ["2025-03-26"] = { annotations = true },
     ["2025-06-18"] = { annotations = true, title = true, outputSchema = true },
-    ["2025-11-25"] = { annotations = true, title = true, outputSchema = true },
+    ["2025-11-25"] = { annotations = true, title = true, outputSchema = true, execution = true },
   }
 
   for _, revision in ipairs(LEGACY) do
