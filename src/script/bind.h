@@ -15,6 +15,7 @@ int dml_open_log(lua_State *L);       /* bind_log.c */
 int dml_open_sys(lua_State *L);       /* bind_sys.c: options, environment, signals, sockets */
 int dml_open_process(lua_State *L);   /* bind_process.c: children */
 int dml_open_stdio(lua_State *L);     /* bind_stdio.c: MCP over stdin and stdout */
+int dml_open_rpc(lua_State *L);       /* bind_rpc.c: JSON-RPC messages as text */
 int dml_open_status(lua_State *L);    /* error.c: the table of failures */
 int dml_open_http(lua_State *L);      /* bind_http.c: HTTP client */
 int dml_open_httpd(lua_State *L);     /* bind_httpd.c: HTTP server */

@@ -55,14 +55,32 @@ local function wait_while(is_so, deadline_ms)
   while is_so() and task.now_ms() < deadline_ms do task.sleep(5) end
 end
 
-local function serve(app, in_fd, out_fd)
+--- What every door shares: the ways of an operator to a running server. Returns what ends them.
+local function open_operations(app, clients)
+  local operations = require("demilune.operations").new(app, clients)
+  core.sys.on_signal("HUP", function() operations:reload() end)
+  local control = open_control(operations)
+  if app.config.policy and app.config.policy.watch then task.spawn(operations.watch, operations) end
+  return function()
+    if control then control:close() end
+  end
+end
+
+--- An event that is set when the server is to end.
+local function end_event()
+  local over = task.event()
+  core.sys.on_signal("TERM", function() over:set() end)
+  core.sys.on_signal("INT", function() over:set() end)
+  return over
+end
+
+local function serve_stdio(app, in_fd, out_fd)
   local principal = "local:" .. core.sys.user()
   local scope = app:new_scope(principal)
   local conversation = require("demilune.mcp").new(app, { scope = scope, principal = principal, transport = "stdio" })
   local clients = require("demilune.mcp.conversations").new()
   clients:add(conversation)
-  local operations = require("demilune.operations").new(app, clients)
-  local over = task.event()
+  local over = end_event()
   conversation.drained = task.event()
   conversation.io = assert(core.stdio.serve {
     in_fd = in_fd, out_fd = out_fd, line_max_bytes = app.config.limits.message * 1024 * 1024,
@@ -71,13 +89,9 @@ local function serve(app, in_fd, out_fd)
     on_drain = function() conversation.drained:set() end,
     on_end = function() over:set() end,
   })
-  core.sys.on_signal("TERM", function() over:set() end)
-  core.sys.on_signal("INT", function() over:set() end)
-  core.sys.on_signal("HUP", function() operations:reload() end)
-  local control = open_control(operations)
-  if app.config.policy and app.config.policy.watch then task.spawn(operations.watch, operations) end
+  local close_operations = open_operations(app, clients)
   over:wait()
-  if control then control:close() end
+  close_operations()
   local io = conversation.io
   local ended_ms = task.now_ms()
   io:stop_reading()
@@ -89,21 +103,65 @@ local function serve(app, in_fd, out_fd)
   app:close()
 end
 
+--- Until there are tokens, whoever reaches the loopback may call.
+local OPEN = { is_open = true, identify = function() return { principal = "anonymous" } end }
+
+local function serve_http(app, settings)
+  local clients = require("demilune.mcp.conversations").new()
+  local over = end_event()
+  local door = require("demilune.mcp.http.serving").start(app, clients, settings, OPEN)
+  local close_operations = open_operations(app, clients)
+  io.stderr:write("demilune: listening on ", door:url(), "\n")
+  io.stderr:write("demilune: without tokens, so every program and user of this machine may call\n")
+  over:wait()
+  close_operations()
+  door:close(ANSWER_MS, CLOSE_MS)
+  app:close()
+end
+
+--- Adds the entries of a list that a person wrote with commas.
+local function add_all(list, text)
+  for entry in (text or ""):gmatch "[^,%s]+" do list[#list + 1] = entry end
+end
+
+--- `http` of the configuration with what the command line says.
+local function http_settings(config, options)
+  local settings = config.http
+  settings.listen = options.http or settings.listen
+  add_all(settings.allow_origins, options["allow-origin"])
+  add_all(settings.allow_hosts, options["allow-host"])
+  if not settings.listen and (options["allow-origin"] or options["allow-host"]) then
+    errors.raise("invalid_argument", { message = "--allow-origin and --allow-host go with --http", is_usage = true })
+  end
+  return settings
+end
+
 return {
   name = "serve",
-  summary = "Serve MCP on stdin and stdout; this is what a client starts.",
-  usage = "serve [--config FILE]",
-  options = {},
+  summary = "Serve MCP on stdin and stdout, which is what a client starts, or over HTTP.",
+  usage = "serve [--http ADDRESS:PORT] [--allow-origin ORIGIN[,…]] [--allow-host HOST[,…]]",
+  help = [[
+Serves one client on stdin and stdout until it closes stdin. With --http, or with
+http.listen in the configuration, it serves many over HTTP, at /mcp:
+
+  demilune serve --http 127.0.0.1:9000
+
+  --http A:P        listen there; port 0 lets the system choose. The address of the
+                    endpoint is printed on stderr
+  --allow-origin O  pages of these origins may call; those of this machine may anyway
+  --allow-host H    names of this server that clients use, beside its own address]],
+  options = { "http:", "allow-origin:", "allow-host:" },
   run = function(options)
     local in_fd, out_fd = assert(core.sys.take(0)), assert(core.sys.take(1))
     local config, message = require("demilune.config").load(options.config)
     if not config then
       errors.raise("invalid_argument", { message = message, is_usage = true })
     end
+    local settings = http_settings(config, options)
     open_log(config, options["log-level"] ~= nil)
     local app = require("demilune.app").new(config)
     warn_of_swap(app)
-    serve(app, in_fd, out_fd)
+    if settings.listen then serve_http(app, settings) else serve_stdio(app, in_fd, out_fd) end
     return 0
   end,
 }

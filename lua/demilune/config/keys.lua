@@ -65,6 +65,15 @@ local function record(fields)
   return { kind = "record", fields = fields, default = {} }
 end
 
+--- Of a page of a browser, as it names itself.
+local origin = {
+  kind = "string", max = URL_BYTES_MAX, pattern = "^https?://[^/%s]+$", words = "an origin, such as https://app.example.com",
+}
+--- As Host names it.
+local host = {
+  kind = "string", max = HOST_BYTES_MAX, pattern = "^[^/%s]+$", words = "a host, such as mcp.example.com or mcp.example.com:8443",
+}
+
 local environment = {
   kind = "map",
   max = 256,
@@ -297,7 +306,26 @@ keys.root = record {
       keep = integer(1, 1000, 10),
     },
   },
-  http = LATER,
+  http = {
+    kind = "record",
+    short = "listen",
+    default = {},
+    words = 'an address and a port, such as "127.0.0.1:9000", or a table { listen = … }',
+    fields = {
+      listen = {
+        kind = "string", max = 64, pattern = "^[%[%]%x:.]+:%d+$",
+        words = "an address and a port, such as 127.0.0.1:9000 or [::1]:9000",
+      },
+      allow_origins = { kind = "list", max = 64, of = origin, default = {} },
+      allow_hosts = { kind = "list", max = 64, of = host, default = {} },
+      sessions = integer(1, 10000, 100),
+      session_idle = integer(1, DAY_S, 3600),
+      max_body = integer(1, 64, 16),
+      token_file = LATER,
+      tls = LATER,
+      oauth = LATER,
+    },
+  },
   tools = { kind = "list", max = 64, of = path, default = {} },
   provider_path = { kind = "list", max = 16, of = path, default = {} },
 }
