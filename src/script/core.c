@@ -29,7 +29,7 @@ static const struct {
     {"fs", dml_open_fs},         {"log", dml_open_log},       {"sys", dml_open_sys},     {"process", dml_open_process},
     {"stdio", dml_open_stdio},   {"status", dml_open_status}, {"http", dml_open_http},   {"httpd", dml_open_httpd},
     {"agent", dml_open_agent},   {"isolation", dml_open_isolation}, {"vault", dml_open_vault},
-    {"regex", dml_open_regex},   {"fence", dml_open_fence},
+    {"regex", dml_open_regex},   {"fence", dml_open_fence},   {"jwt", dml_open_jwt},
 };
 
 static bool has_file(const char *dir, const char *name) {
