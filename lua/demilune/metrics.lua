@@ -134,7 +134,8 @@ local GAUGES = {
 ---@param counts demilune.metrics.Counts  how the server is now; what is absent is left out
 ---@return string
 function Metrics:text(counts)
-  local out = { head("demilune_build_info", "gauge", "The version that runs."), line("demilune_build_info", { "version", core.sys.version }, 1) }
+  local out = { head("demilune_build_info", "gauge", "The version that runs.") }
+  out[2] = line("demilune_build_info", { "version", core.sys.version }, 1)
   out[#out + 1] = head("process_start_time_seconds", "gauge", "When the server started, in seconds since 1970.")
   out[#out + 1] = line("process_start_time_seconds", {}, self.started_s)
   add_calls(self, out)

@@ -89,13 +89,14 @@ describe("auth with an authorization server", function()
       local null, array = core.json.null, core.json.array
       local wrong = {
         { iss = ISSUER .. "/" }, { iss = "https://evil.example.com" }, { iss = null }, { iss = array { ISSUER } },
-        { aud = "https://mcp.example.com" }, { aud = AUDIENCE .. "/" }, { aud = null }, { aud = array {} }, { aud = { a = AUDIENCE } },
+        { aud = "https://mcp.example.com" }, { aud = AUDIENCE .. "/" }, { aud = null }, { aud = array {} },
+        { aud = { a = AUDIENCE } },
         { exp = now - 60 }, { exp = null }, { exp = "9999999999" }, { exp = -1 }, { exp = 1e300 }, { exp = true },
         { nbf = now + 120 }, { nbf = "x" }, { iat = now + 120 }, { iat = array {} },
         { sub = null }, { sub = "" }, { sub = 7 }, { sub = "a b" }, { sub = "a\nb" }, { sub = ("x"):rep(256) }, { sub = "böse" },
         { cnf = { jkt = "x" } },
       }
-      for i, change in ipairs(wrong) do refused(who, key:token(claims(change)), 401, "invalid_token") end
+      for _, change in ipairs(wrong) do refused(who, key:token(claims(change)), 401, "invalid_token") end
       assert.is_truthy(identify(who, key:token(claims { exp = now - 10, nbf = now + 10, iat = now + 10 })))
     end)
   end)

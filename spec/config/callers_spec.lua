@@ -10,7 +10,9 @@ local support = require "spec.config.support"
 local fault, load = support.fault, support.load
 
 local function oauth(changes)
-  local fields = { issuer = '"https://login.example.com/"', audience = '"https://mcp.example.com/mcp"', jwks = '"https://a.b/jwks"' }
+  local fields = {
+    issuer = '"https://login.example.com/"', audience = '"https://mcp.example.com/mcp"', jwks = '"https://a.b/jwks"',
+  }
   for name, value in pairs(changes or {}) do fields[name] = value or nil end
   local parts = {}
   for name, value in pairs(fields) do
@@ -89,7 +91,10 @@ describe("doctor's rows about callers", function()
 
   it("say whether the certificate can be used, and until when", function()
     local certificates = peer.certificates()
-    local function row(name) return rows({ tls = { cert = certificates .. "/" .. name .. ".pem", key = certificates .. "/good.key" } }).certificate end
+    local function row(name)
+      local tls = { cert = certificates .. "/" .. name .. ".pem", key = certificates .. "/good.key" }
+      return rows({ tls = tls }).certificate
+    end
     assert(os.execute(("chmod 600 '%s'/*.key"):format(certificates)))
     local good = row "good"
     assert.is_true(good.ok)

@@ -82,14 +82,21 @@ function Auth:identify(headers, query)
   return identify_token(self, token, headers.host)
 end
 
+--- The paths at which `metadata` may have a document.
+---@return string[]
+function Auth:metadata_paths()
+  return self.oauth and metadata.paths(self.oauth.audience) or {}
+end
+
 --- The document by which clients find the authorization server, for the paths that it has.
 ---@param path string
 ---@param host? string  the request's Host
 ---@return string? json  nil: no such document
 function Auth:metadata(path, host)
-  if not self.oauth then return nil end
-  local place = metadata.place(self.oauth.audience, host, self.is_tls)
-  return place and metadata.document(path, place, self.oauth)
+  for _, known in ipairs(self:metadata_paths()) do
+    local place = known == path and metadata.place(self.oauth.audience, host, self.is_tls)
+    if place then return metadata.document(place, self.oauth) end
+  end
 end
 
 --- Reads the file of tokens again, and has the issuer's keys fetched again. A file that is wrong changes nothing.

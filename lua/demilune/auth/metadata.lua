@@ -32,13 +32,21 @@ function metadata.url(place)
   return place.origin .. metadata.PATH .. place.path
 end
 
---- The document, for either of its paths; nil for other paths.
----@param path string
+--- Where clients may look for the document: for the host, for the endpoint, and for the path that the audience has.
+---@param audience string
+---@return string[]
+function metadata.paths(audience)
+  local list = { metadata.PATH, metadata.PATH .. metadata.ENDPOINT }
+  local place = metadata.place(audience, nil, false)
+  if place and place.path ~= "" and place.path ~= metadata.ENDPOINT then list[3] = metadata.PATH .. place.path end
+  return list
+end
+
+--- The document.
 ---@param place demilune.auth.Place
 ---@param settings {issuer: string, scopes: string[]}
----@return string? json
-function metadata.document(path, place, settings)
-  if path ~= metadata.PATH and path ~= metadata.PATH .. metadata.ENDPOINT and path ~= metadata.PATH .. place.path then return nil end
+---@return string json
+function metadata.document(place, settings)
   local array = core.json.array
   return core.json.encode {
     resource = place.origin .. place.path, authorization_servers = array { settings.issuer },

@@ -122,7 +122,9 @@ local function add_remote(rows, report)
     rows[#rows + 1] = { "credential " .. credential.name, credential_words(credential) }
   end
   for _, cloud in ipairs(report.providers) do rows[#rows + 1] = { "provider " .. cloud.id, cloud_words(cloud) } end
-  for _, row in ipairs(report.callers) do rows[#rows + 1] = { "HTTP " .. row.name, row.ok and row.text or failed(row.text) } end
+  for _, row in ipairs(report.callers) do
+    rows[#rows + 1] = { "HTTP " .. row.name, row.ok and row.text or failed(row.text) }
+  end
 end
 
 local function verdict_of(report)
@@ -130,7 +132,8 @@ local function verdict_of(report)
   if not report.works_here then
     return style.paint("red", here and "Sandboxes cannot work here yet." or "Nothing can work yet.")
   elseif not report.ok then
-    return style.paint("red", (here and "Sandboxes work here. " or "") .. "Keys, providers, callers, policy or audit do not work yet.")
+    local rest = "Keys, providers, callers, policy or audit do not work yet."
+    return style.paint("red", (here and "Sandboxes work here. " or "") .. rest)
   end
   return style.paint("green", here and "Sandboxes work here."
     or "Nothing here stands in the way of the providers, which were not asked.")
