@@ -134,14 +134,14 @@ function issuer.set(...)
 end
 
 --- Serves JWKS; for use in a task. `state.body`, `state.status`, `state.answer` decide, `state.count` counts.
----@param state table
+---@param state table  with `tls` over https
 ---@return string url
 ---@return table server
 function issuer.serve(state)
   state.count = 0
   local fd, port = httpd.listen_tcp("127.0.0.1", state.port or 0)
   local server = assert(httpd.listen {
-    fd = fd, connections = 64, max_requests = 64, max_header_bytes = 8192,
+    fd = fd, connections = 64, max_requests = 64, max_header_bytes = 8192, tls = state.tls,
     handler = function(req)
       state.count = state.count + 1
       if state.answer then return state.answer(req) end
@@ -149,7 +149,7 @@ function issuer.serve(state)
     end,
   })
   state.port = port
-  return ("http://127.0.0.1:%d/jwks"):format(port), server
+  return ("%s://127.0.0.1:%d/jwks"):format(state.tls and "https" or "http", port), server
 end
 
 return issuer

@@ -6,6 +6,7 @@ local core = require "demilune.core"
 local issuer = require "spec.auth.issuer"
 local jwks = require "demilune.auth.jwks"
 local oauth = require "demilune.auth.oauth"
+local peer = require "spec.net.peer"
 
 local task = core.task
 
@@ -257,6 +258,24 @@ describe("auth with an authorization server", function()
       impatient:cancel()
       assert.is_truthy(identify(who, key:token(claims())))
       assert.are.equal(1, state.count)
+    end)
+  end)
+
+  it("believes the issuer's certificate by the operator's bundle alone", function()
+    local certificates = peer.certificates()
+    assert(os.execute(("chmod 600 '%s'/*.key"):format(certificates)))
+    local function path(name) return certificates .. "/" .. name end
+    task.run(function()
+      for name, is_good in pairs { good = true, ["other-host"] = false, expired = false, ["self-signed"] = false } do
+        local tls = assert(core.httpd.tls(path(name .. ".pem"), path(name .. ".key")))
+        local url, server = issuer.serve { body = issuer.set(key), tls = tls }
+        local who = assert(auth.new { oauth = { issuer = ISSUER, audience = AUDIENCE, jwks = url, ca_file = path "ca.pem" } })
+        local caller, refusal = identify(who, key:token(claims()))
+        assert.are.equal(is_good, caller ~= nil, name)
+        if not is_good then assert.are.equal(503, refusal.status) end
+        server:close()
+        core.http.close_idle()
+      end
     end)
   end)
 
