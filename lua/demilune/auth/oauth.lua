@@ -14,7 +14,8 @@ oauth.ALGS = { "RS256", "PS256", "ES256", "EdDSA" }
 oauth.LEEWAY_S = 30
 --- How long a token is believed without another look at its signature, and how many are.
 oauth.REMEMBER_S, oauth.REMEMBER_MAX = 60, 512
-local SUBJECT_MAX_BYTES = 255
+--- With what stands before it, no longer than an audit shows whole.
+local SUBJECT_MAX_BYTES = 250
 local SCOPES_MAX = 128
 
 --- What is told to the caller; which check failed beyond that helps nobody who has a good token.
