@@ -32,7 +32,7 @@
 #define REST_MS 50
 /* While a TLS handshake waits for its client, the library wants to be run without end. New bytes wake the epoll descriptor
  * all the same: so after this many runs in which nothing happened it is left alone for a while. */
-#define SHAKING_RUNS_MAX 4
+#define SHAKING_RUNS_MAX 8
 #define SHAKING_WAIT_MS 100
 /* From a TLS connection's begin to the head of its first request. */
 #define SHAKING_MAX_MS 10000
@@ -67,7 +67,7 @@ struct dml_http_listener {
   bool is_turning;
   bool is_timed;     /* in on_timer: libuv 1.44 would call a timer of 0 again at once, and nothing else */
   bool has_happened; /* the library called */
-  bool is_restless; /* something changed that only another run sees */
+  bool is_restless;  /* something changed that only another run sees */
   bool is_closed;
   bool is_resting; /* the epoll descriptor is not watched until the timer */
 };
@@ -407,6 +407,7 @@ static void on_completed(void *ud, struct MHD_Connection *mhd, void **context, e
   dml_http_exchange *exchange = *context;
   (void)ud, (void)mhd;
   if (!exchange) return;
+  exchange->listener->has_happened = true;
   *context = NULL;
   bool is_complete = code == MHD_REQUEST_TERMINATED_COMPLETED_OK && exchange->is_queued && !exchange->is_aborted;
   if (exchange->connection) {
