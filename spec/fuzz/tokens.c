@@ -1,7 +1,8 @@
 /* tokens.c - libFuzzer target: a JWK set and a JWT, as an issuer and a caller could send them.
  *
- * scripts/test builds it. The input is a set, a line feed and a token; a good set of ours is tried with the token as well, so
- * that the fuzzer gets past the search for a key. Signatures other than EdDSA end where the back end is opened. */
+ * scripts/test builds it. The input is a set, a line feed and a token; a good set of ours is tried with the token as
+ * well, so that the fuzzer gets past the search for a key. Signatures other than EdDSA end where the back end is
+ * opened. */
 #include <stdint.h>
 #include <string.h>
 
@@ -9,8 +10,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len);
 
-static const char GOOD[] =
-    "{\"keys\":[{\"kty\":\"OKP\",\"crv\":\"Ed25519\",\"kid\":\"k\",\"x\":\"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo\"}]}";
+static const char GOOD[] = "{\"keys\":[{\"kty\":\"OKP\",\"crv\":\"Ed25519\",\"kid\":\"k\",\"x\":\"11qYAYKxCrfVS_"
+                           "7TyWQHOg7hcvPapiMlrwIaaPcHURo\"}]}";
 
 static void try_token(const dml_jwt_keys *keys, const char *token, size_t len) {
   json_t *claims;

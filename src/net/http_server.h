@@ -59,8 +59,8 @@ dml_status dml_http_server_new(uv_loop_t *loop, const char *directory, const dml
 /* Stops listening and ends all requests: their on_end runs in here. Frees the server; requests still referenced stay
  * valid, over. NULL is fine. */
 void dml_http_server_free(dml_http_server *server);
-/* What connections that begin from now on are shown; others stay as they are. `tls` is not kept. Errors: DML_CONFLICT (the
- * server is plain), DML_INTERNAL. */
+/* What connections that begin from now on are shown; others stay as they are. `tls` is not kept. Errors: DML_CONFLICT
+ * (the server is plain), DML_INTERNAL. */
 dml_status dml_http_server_set_tls(dml_http_server *server, const dml_http_tls *tls);
 size_t dml_http_server_connections(const dml_http_server *server);
 

@@ -30,8 +30,8 @@
 #define RUNS_MAX 16
 /* How long a listening socket is left alone whose connections cannot be accepted. */
 #define REST_MS 50
-/* While a TLS handshake waits for its client, the library wants to be run without end. New bytes wake the epoll descriptor
- * all the same: so after this many runs in which nothing happened it is left alone for a while. */
+/* While a TLS handshake waits for its client, the library wants to be run without end. New bytes wake the epoll
+ * descriptor all the same: so after this many runs in which nothing happened it is left alone for a while. */
 #define SHAKING_RUNS_MAX 8
 #define SHAKING_WAIT_MS 100
 /* From a TLS connection's begin to the head of its first request. */
@@ -563,13 +563,13 @@ static dml_http_listener *listener_new(uv_loop_t *loop, const dml_http_server_si
 static struct MHD_Daemon *start_daemon(dml_http_listener *listener, const dml_http_listener_options *options) {
   static const struct MHD_OptionItem NO_MORE[] = {{MHD_OPTION_END, 0, NULL}};
   const struct MHD_OptionItem *more = options->tls ? dml_tls_daemon_options : NO_MORE;
-  return MHD_start_daemon(
-      MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (options->tls ? MHD_USE_TLS : 0), 0, NULL, NULL, on_access, listener,
-      MHD_OPTION_ARRAY, more, MHD_OPTION_LISTEN_SOCKET, (MHD_socket)options->fd, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-      CONNECTION_MEMORY_BYTES, MHD_OPTION_CONNECTION_LIMIT, options->connections_max, MHD_OPTION_CONNECTION_TIMEOUT,
-      options->idle_timeout_s, MHD_OPTION_URI_LOG_CALLBACK, on_target, listener, MHD_OPTION_UNESCAPE_CALLBACK,
-      keep_escapes, NULL, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
-      listener, MHD_OPTION_END);
+  return MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (options->tls ? MHD_USE_TLS : 0), 0, NULL, NULL,
+                          on_access, listener, MHD_OPTION_ARRAY, more, MHD_OPTION_LISTEN_SOCKET,
+                          (MHD_socket)options->fd, MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY_BYTES,
+                          MHD_OPTION_CONNECTION_LIMIT, options->connections_max, MHD_OPTION_CONNECTION_TIMEOUT,
+                          options->idle_timeout_s, MHD_OPTION_URI_LOG_CALLBACK, on_target, listener,
+                          MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
+                          NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, listener, MHD_OPTION_END);
 }
 
 static dml_status listener_open(uv_loop_t *loop, const dml_http_listener_options *options,

@@ -32,9 +32,7 @@ static dml_status fault_of(int code, const char **why) {
   case GNUTLS_E_MEMORY_ERROR: return DML_INTERNAL;
   case GNUTLS_E_CERTIFICATE_KEY_MISMATCH: *why = "the key is not the certificate's"; break;
   case GNUTLS_E_DECRYPTION_FAILED:
-  case GNUTLS_E_UNKNOWN_CIPHER_TYPE:
-    *why = "the key is encrypted; write it into its file without a passphrase";
-    break;
+  case GNUTLS_E_UNKNOWN_CIPHER_TYPE: *why = "the key is encrypted; write it into its file without a passphrase"; break;
   default: *why = "the key file holds no private key in PEM form"; break;
   }
   return DML_INVALID_ARGUMENT;

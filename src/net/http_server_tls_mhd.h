@@ -19,8 +19,8 @@ int64_t dml_tls_pair_expires_s(const dml_tls_pair *pair);
 /* Another hold on it, to be given back with unref. */
 dml_tls_pair *dml_tls_pair_ref(dml_tls_pair *pair);
 
-/* Gives a connection its certificate, before its handshake. False: it has none, and its handshake will fail. The pair must
- * outlive the connection. */
+/* Gives a connection its certificate, before its handshake. False: it has none, and its handshake will fail. The pair
+ * must outlive the connection. */
 bool dml_tls_pair_attach(dml_tls_pair *pair, struct MHD_Connection *mhd);
 
 /* Options of a daemon with TLS, ended by MHD_OPTION_END: no certificate of its own. */

@@ -62,18 +62,17 @@ static dml_jwt_fault check_header(const json_t *header, unsigned allowed, unsign
 static bool is_signed_ed25519(const parts *token, const dml_jwt_key *key) {
   unsigned char signature[crypto_sign_BYTES];
   size_t len = dml_jwt_unbase64(token->signature.data, token->signature.len, signature, sizeof signature);
-  return len == sizeof signature &&
-         crypto_sign_verify_detached(signature, (const unsigned char *)token->covered.data, token->covered.len,
-                                     key->ed25519) == 0;
+  return len == sizeof signature && crypto_sign_verify_detached(signature, (const unsigned char *)token->covered.data,
+                                                                token->covered.len, key->ed25519) == 0;
 }
 
 static dml_jwt_fault check_with_library(const char *directory, const parts *token, const dml_jwt_key *key) {
   const void *table;
   if (dml_backend_open(directory, DML_JWT_FILE, DML_JWT_SYMBOL, DML_JWT_ABI, &table) != DML_OK) return DML_JWT_INTERNAL;
   const dml_jwt_ops *ops = table;
-  json_t *jws = json_pack("{s:s%, s:s%, s:s%}", "payload", token->payload.data, token->payload.len, "protected",
-                          token->header.data, token->header.len, "signature", token->signature.data,
-                          token->signature.len);
+  json_t *jws =
+      json_pack("{s:s%, s:s%, s:s%}", "payload", token->payload.data, token->payload.len, "protected",
+                token->header.data, token->header.len, "signature", token->signature.data, token->signature.len);
   if (!jws) return DML_JWT_MALFORMED; /* no UTF-8 */
   bool is_signed = ops->is_signed(jws, key->jwk);
   json_decref(jws);

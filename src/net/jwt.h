@@ -1,9 +1,9 @@
 /* jwt.h - JSON Web Tokens in compact form (RFC 7519, RFC 7515 §7.1): who signed one, and what it claims.
  *
- * Which key a token was signed with is decided by the set of its issuer alone: what a token's header says of keys ("jwk",
- * "jku", "x5c", "x5u") is not looked at. The algorithm must be one that the caller allows and the key is made for, so
- * that "none" and a public key taken for an HMAC secret have no place (RFC 8725 §3.1). What the claims mean is the
- * caller's. */
+ * Which key a token was signed with is decided by the set of its issuer alone: what a token's header says of keys
+ * ("jwk", "jku", "x5c", "x5u") is not looked at. The algorithm must be one that the caller allows and the key is made
+ * for, so that "none" and a public key taken for an HMAC secret have no place (RFC 8725 §3.1). What the claims mean is
+ * the caller's. */
 #ifndef DML_NET_JWT_H
 #define DML_NET_JWT_H
 
@@ -26,8 +26,8 @@ typedef enum dml_jwt_fault {
   DML_JWT_INTERNAL     /* no memory, or the back end (DML_JWT_FILE) cannot be opened */
 } dml_jwt_fault;
 
-/* Checks a token; `algs` is a set of dml_jwt_alg, `directory` where back ends lie. On DML_JWT_FINE the claims, an object,
- * are the caller's (json_decref). */
+/* Checks a token; `algs` is a set of dml_jwt_alg, `directory` where back ends lie. On DML_JWT_FINE the claims, an
+ * object, are the caller's (json_decref). */
 dml_jwt_fault dml_jwt_verify(const char *directory, const dml_jwt_keys *keys, const char *token, size_t len,
                              unsigned algs, json_t **claims);
 

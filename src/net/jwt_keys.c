@@ -93,12 +93,13 @@ static unsigned read_material(const json_t *from, dml_jwt_key *key) {
 
 /* RFC 7517 §4.2 and §4.3: absent means that nothing is said. */
 static bool may_check(const json_t *from) {
-  const json_t *operations = json_object_get(from, "key_ops"), *operation;
-  size_t i;
+  const json_t *operations = json_object_get(from, "key_ops");
   if (json_object_get(from, "use") && !has_text(from, "use", "sig")) return false;
   if (!operations) return true;
-  json_array_foreach(operations, i, operation)
-    if (json_is_string(operation) && strcmp(json_string_value(operation), "verify") == 0) return true;
+  for (size_t i = 0; i < json_array_size(operations); i++) {
+    const char *operation = json_string_value(json_array_get(operations, i));
+    if (operation && strcmp(operation, "verify") == 0) return true;
+  }
   return false;
 }
 
@@ -120,8 +121,6 @@ static bool read_key(const json_t *from, dml_jwt_key *key) {
 
 dml_status dml_jwt_keys_new(const char *json, size_t len, dml_jwt_keys **out) {
   json_t *set = NULL;
-  size_t i;
-  const json_t *one;
   *out = NULL;
   if (sodium_init() < 0) return DML_INTERNAL;
   if (dml_json_decode(json, len, NULL, &set) != DML_JSON_FINE) return DML_INVALID_RESPONSE;
@@ -130,10 +129,9 @@ dml_status dml_jwt_keys_new(const char *json, size_t len, dml_jwt_keys **out) {
     json_decref(set);
     return DML_INTERNAL;
   }
-  json_array_foreach(json_object_get(set, "keys"), i, one) {
-    if (i >= DML_JWT_KEYS_MAX) break;
-    if (read_key(one, &keys->list[keys->count])) keys->count++;
-  }
+  const json_t *list = json_object_get(set, "keys");
+  for (size_t i = 0; i < json_array_size(list) && i < DML_JWT_KEYS_MAX; i++)
+    if (read_key(json_array_get(list, i), &keys->list[keys->count])) keys->count++;
   json_decref(set);
   if (keys->count == 0) {
     dml_jwt_keys_free(keys);

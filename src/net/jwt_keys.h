@@ -16,12 +16,7 @@
 
 /* Signatures that can be checked (RFC 7518 §3.1, RFC 8037 §3.1), as a set of bits. Symmetric ones are not among them: a
  * server that could check those could make them. */
-typedef enum dml_jwt_alg {
-  DML_JWT_RS256 = 1,
-  DML_JWT_PS256 = 2,
-  DML_JWT_ES256 = 4,
-  DML_JWT_EDDSA = 8
-} dml_jwt_alg;
+typedef enum dml_jwt_alg { DML_JWT_RS256 = 1, DML_JWT_PS256 = 2, DML_JWT_ES256 = 4, DML_JWT_EDDSA = 8 } dml_jwt_alg;
 
 typedef struct dml_jwt_key {
   json_t *kid;   /* a string; NULL for none */

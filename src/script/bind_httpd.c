@@ -532,8 +532,7 @@ static int l_expires(lua_State *L) {
 
 static const luaL_Reg TLS_METHODS[] = {{"expires", l_expires}, {NULL, NULL}};
 
-static const luaL_Reg FUNCTIONS[] = {
-    {"listen", l_listen}, {"listen_tcp", l_listen_tcp}, {"tls", l_tls}, {NULL, NULL}};
+static const luaL_Reg FUNCTIONS[] = {{"listen", l_listen}, {"listen_tcp", l_listen_tcp}, {"tls", l_tls}, {NULL, NULL}};
 
 static void make_tls_type(lua_State *L) {
   if (luaL_newmetatable(L, TLS_T)) {
