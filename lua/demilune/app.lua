@@ -28,6 +28,7 @@ local PLACE_WAIT_MS = 5000
 ---@field deferred demilune.Deferred
 ---@field has_vault boolean  there is something to keep secret
 ---@field call_count integer   since its start
+---@field metrics? demilune.Metrics  nil where nobody can ask for them
 ---@field policy? demilune.Policy  nil where neither a policy nor an audit is configured
 local App = {}
 App.__index = App

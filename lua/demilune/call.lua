@@ -157,7 +157,10 @@ function calls.run(fields, arguments)
   if reporter then reporter:stop() end
   local err, partial
   if not ok then err, partial = settle_failure(call, result) end
-  close(call, ok and "ok" or err.category, started_ms)
+  local outcome = ok and "ok" or err.category
+  close(call, outcome, started_ms)
+  local metrics = call.app.metrics
+  if metrics then metrics:call(call.tool.name, outcome, core.task.now_ms() - started_ms) end
   if ok then return result end
   return nil, err, partial
 end

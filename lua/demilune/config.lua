@@ -154,6 +154,11 @@ local function resolve_paths(filled)
   resolve(filled.log, "file")
   resolve(filled.policy or {}, "file")
   resolve(filled.audit or {}, "file")
+  local http = filled.http or {}
+  resolve(http, "token_file")
+  resolve(http.tls or {}, "cert")
+  resolve(http.tls or {}, "key")
+  resolve(http.oauth or {}, "ca_file")
   for _, provider in ipairs(filled.providers) do resolve(provider, "ca_file") end
   for i in ipairs(filled.tools) do resolve(filled.tools, i) end
   for i in ipairs(filled.provider_path) do resolve(filled.provider_path, i) end

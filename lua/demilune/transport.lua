@@ -21,7 +21,12 @@ transport.TRY_MIN_MS = 50
 --- What a service may ask to wait counts no further than this.
 transport.RETRY_AFTER_MAX_S = 86400
 
+--- By name of a service: how many requests ended in which way, "2xx" to "5xx" or "failed"; tries each. For metrics.lua.
+---@type table<string, table<string, integer>>
+transport.counts = {}
+
 local PLACES, PLACE_WAIT_MS = 16, 5000
+local CLASSES = { "1xx", "2xx", "3xx", "4xx", "5xx" }
 local WORTH_ANOTHER_TRY = { [502] = true, [503] = true, [504] = true }
 local FOLLOWED = { [301] = true, [302] = true, [303] = true, [307] = true, [308] = true }
 --- What core.http.request is given of the options.
@@ -35,6 +40,7 @@ local MONTHS = {
 
 ---@class demilune.Transport
 ---@field places demilune.Gate
+---@field counts? table<string, integer>
 ---@field proxy? string
 ---@field ca_file? string
 local Transport = {}
@@ -47,11 +53,15 @@ Transport.__index = Transport
 ---@field credential_names? string[]  of the vault: loaded before, read again after a 401
 
 --- Makes one for a service.
----@param settings? {max_requests?: integer, wait_ms?: integer, proxy?: string, ca_file?: string}
+---@param settings? {name?: string, max_requests?: integer, wait_ms?: integer, proxy?: string, ca_file?: string}  name: of the
+---  operator's, by which its requests are counted
 ---@return demilune.Transport
 function transport.new(settings)
   settings = settings or {}
+  local name = settings.name
+  if name then transport.counts[name] = transport.counts[name] or {} end
   return setmetatable({
+    counts = name and transport.counts[name],
     places = gate.new(settings.max_requests or PLACES, settings.wait_ms or PLACE_WAIT_MS),
     proxy = settings.proxy, ca_file = settings.ca_file,
   }, Transport)
@@ -164,6 +174,11 @@ local function begin(self, opts)
   }
 end
 
+local function count(self, res)
+  local counts, class = self.counts, res and CLASSES[res.status // 100] or "failed"
+  if counts then counts[class] = (counts[class] or 0) + 1 end
+end
+
 --- Sends it once, in a place of its own.
 local function try(self, call)
   local place <close> = self.places:enter(math.max(0, left_ms(call))) -- luacheck: ignore 211
@@ -174,7 +189,9 @@ local function try(self, call)
   if left < 1 then return nil, errors.new("provider_timeout") end
   for _, name in ipairs(call.names) do call.marks[name] = changes[name] end
   call.request.timeout_ms = math.min(call.opts.timeout_ms, left)
-  return core.http.request(call.request)
+  local res, err = core.http.request(call.request)
+  count(self, res)
+  return res, err
 end
 
 --- After a 401: whether a credential changed, so that one more try is worth it, whatever the method: a server that does not

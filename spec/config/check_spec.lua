@@ -25,6 +25,7 @@ local DEFAULTS = {
   annotations = "strict",
   log = { level = "info" },
   credentials = {}, vault = { require_lock = false },
+  http = { allow_origins = {}, allow_hosts = {}, sessions = 100, session_idle = 3600, max_body = 16 },
 }
 
 --- Asserts that `make(low)` to `make(high)` are taken and what is beyond is refused.
@@ -281,12 +282,6 @@ describe("the providers", function()
 end)
 
 describe("what this version does not serve yet", function()
-  it("is refused by name at the outermost level, even when it is empty", function()
-    for _, value in ipairs { "{}", "'x'", "false" } do
-      assert.are.equal("1: http is not served by this version yet; leave it out", fault(("return { http = %s }"):format(value)))
-    end
-  end)
-
   it("is refused by name for a provider that could not hold it", function()
     assert.are.equal('1: providers[1].tenancy = "principal" is not served by this version yet; write "account"',
       fault(support.remote("veryfront", 'api_url = "https://a.b", tenancy = "principal"')))

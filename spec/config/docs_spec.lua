@@ -26,11 +26,11 @@ end
 local collect
 
 --- A field that is the same for all types of provider has one row; else each type has one of its own.
-local function collect_variants(path, shape, rows, later)
+local function collect_variants(path, shape, rows)
   local by_type = {}
   for kind, variant in pairs(shape.variants) do
     by_type[kind] = {}
-    for name, field in pairs(variant.fields) do collect(path .. "." .. name, field, by_type[kind], later) end
+    for name, field in pairs(variant.fields) do collect(path .. "." .. name, field, by_type[kind]) end
   end
   for kind, own in pairs(by_type) do
     for key, text in pairs(own) do
@@ -41,18 +41,14 @@ local function collect_variants(path, shape, rows, later)
   end
 end
 
---- Collects { [path] = "takes | default" } for what is served and a set of what is not.
-function collect(path, shape, rows, later)
-  if shape.variants then return collect_variants(path, shape, rows, later) end
-  if shape.kind == "later" then
-    later[#later + 1] = path
-  elseif shape.kind ~= "record" then
-    rows[path] = takes(shape) .. " | " .. default(shape)
-  end
+--- Collects { [path] = "takes | default" }.
+function collect(path, shape, rows)
+  if shape.variants then return collect_variants(path, shape, rows) end
+  if shape.kind ~= "record" then rows[path] = takes(shape) .. " | " .. default(shape) end
   for name, field in pairs(shape.fields or {}) do
-    collect(path == "" and name or path .. "." .. name, field, rows, later)
+    collect(path == "" and name or path .. "." .. name, field, rows)
   end
-  if shape.of then collect(path .. (shape.kind == "list" and "[]" or ".NAME"), shape.of, rows, later) end
+  if shape.of then collect(path .. (shape.kind == "list" and "[]" or ".NAME"), shape.of, rows) end
 end
 
 --- The first three cells of the page's rows, by key; under a heading that names a type, with that type in front.
@@ -67,20 +63,12 @@ local function page_rows()
 end
 
 describe(PAGE, function()
-  local rows, later = {}, {}
-  collect("", keys.root, rows, later)
+  local rows = {}
+  collect("", keys.root, rows)
 
   it("has a row for every key that is served, with what it takes and its default", function()
     assert.is_true(next(rows) ~= nil)
     assert.are.same(rows, page_rows())
-  end)
-
-  it("names every key that is not served yet", function()
-    local chapter = sources.read(PAGE):match("\n## Keys that this version does not serve yet\n(.*)$")
-    assert.are.equal(1, #later)
-    for _, path in ipairs(later) do
-      assert.truthy(chapter:find("`" .. path:match("[%w_]+$") .. "`", 1, true), path)
-    end
   end)
 
   it("shows examples that load", function()

@@ -84,7 +84,7 @@ describe("demilune doctor", function()
       unset = { "env", false }, unit = { "cred", true }, program = { "cmd" }, fails = { "cmd", false },
     }, seen)
     assert.is_false(report.ok)
-    assert.is_truthy(shown:find("Keys, providers, policy or audit do not work yet", 1, true))
+    assert.is_truthy(shown:find("Keys, providers, callers, policy or audit do not work yet", 1, true))
     assert.is_nil(canary.find(all, secret))
     for _, name in ipairs { "good", "open", "short" } do os.remove(home .. "/" .. name) end
     assert.is_nil(canary.find_in(home, secret))

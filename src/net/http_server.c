@@ -27,6 +27,7 @@ struct dml_http_server {
   unsigned requests_max;
   unsigned at_work;
   int refs; /* the owner, and each hand_out at work */
+  bool has_tls;
 };
 
 struct dml_http_request {
@@ -92,11 +93,13 @@ dml_status dml_http_server_new(uv_loop_t *loop, const char *directory, const dml
   server->news_end = &server->news;
   server->header_max_bytes = options->header_max_bytes;
   server->requests_max = options->requests_max;
+  server->has_tls = options->tls != NULL;
   server->refs = 1;
   dml_http_listener_options listener = {
       .fd = options->fd,
       .connections_max = options->connections_max,
       .idle_timeout_s = options->idle_timeout_s ? options->idle_timeout_s : DML_HTTP_SERVER_IDLE_TIMEOUT_S,
+      .tls = options->tls ? dml_http_tls_peek(options->tls) : NULL,
   };
   status = server->ops->open(loop, &listener, &SINK, server, &server->listener);
   if (status == DML_OK)
@@ -119,6 +122,11 @@ void dml_http_server_free(dml_http_server *server) {
   if (listener) server->ops->close(listener);
   hand_out(server);
   server_unref(server);
+}
+
+dml_status dml_http_server_set_tls(dml_http_server *server, const dml_http_tls *tls) {
+  if (!server->has_tls || !server->listener) return DML_CONFLICT;
+  return server->ops->set_tls(server->listener, dml_http_tls_peek(tls));
 }
 
 size_t dml_http_server_connections(const dml_http_server *server) {

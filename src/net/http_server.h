@@ -18,6 +18,7 @@
 
 #include "base/status.h"
 #include "net/headers.h"
+#include "net/http_tls.h"
 #include "net/target.h"
 
 /* Body that waits for a reader, and answer that waits for the client, a request. */
@@ -33,6 +34,7 @@ typedef struct dml_http_server_options {
   unsigned requests_max;    /* at work at a time; beyond, 503 */
   size_t header_max_bytes;  /* request line and fields; beyond, 431. At most DML_HTTP_SERVER_HEADER_MAX_BYTES */
   unsigned idle_timeout_s;  /* 0: DML_HTTP_SERVER_IDLE_TIMEOUT_S */
+  const dml_http_tls *tls;  /* TLS 1.2 and later with this pair; NULL: plain. Not kept */
 } dml_http_server_options;
 
 #define DML_HTTP_SERVER_HEADER_MAX_BYTES (64 * 1024)
@@ -57,6 +59,9 @@ dml_status dml_http_server_new(uv_loop_t *loop, const char *directory, const dml
 /* Stops listening and ends all requests: their on_end runs in here. Frees the server; requests still referenced stay
  * valid, over. NULL is fine. */
 void dml_http_server_free(dml_http_server *server);
+/* What connections that begin from now on are shown; others stay as they are. `tls` is not kept. Errors: DML_CONFLICT
+ * (the server is plain), DML_INTERNAL. */
+dml_status dml_http_server_set_tls(dml_http_server *server, const dml_http_tls *tls);
 size_t dml_http_server_connections(const dml_http_server *server);
 
 /* Who hears of the request from now on; `events` is borrowed until it is over. NULL: nobody. */

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "net/http_server_ops.h"
+#include "net/http_server_tls_mhd.h"
 
 /* Half of a connection's memory is its read buffer: an upload moves in pieces of 64 KiB and more. */
 #define CONNECTION_MEMORY_BYTES ((size_t)160 * 1024)
@@ -29,10 +30,23 @@
 #define RUNS_MAX 16
 /* How long a listening socket is left alone whose connections cannot be accepted. */
 #define REST_MS 50
+/* While a TLS handshake waits for its client, the library wants to be run without end. New bytes wake the epoll
+ * descriptor all the same: so after this many runs in which nothing happened it is left alone for a while. */
+#define SHAKING_RUNS_MAX 8
+#define SHAKING_WAIT_MS 100
+/* From a TLS connection's begin to the head of its first request. */
+#define SHAKING_MAX_MS 10000
 /* "HTTP/1.1" */
 #define VERSION_LEN 8
 
 typedef struct connection connection;
+
+/* A pair that connections were given since it was set. */
+typedef struct pair_use {
+  struct pair_use *next;
+  dml_tls_pair *pair;
+  size_t connections;
+} pair_use;
 
 struct dml_http_listener {
   struct MHD_Daemon *daemon;
@@ -40,6 +54,7 @@ struct dml_http_listener {
   uv_timer_t *timer;
   uv_timer_t *due_timer;
   connection *list; /* all connections */
+  pair_use *pairs;  /* the first is in force; NULL: plain */
   uint64_t patience_ms;
   uv_loop_t *loop;
   const dml_http_server_sink *sink;
@@ -48,8 +63,11 @@ struct dml_http_listener {
   size_t connections;
   unsigned opened; /* counts connections */
   unsigned turn;   /* counts runs */
+  size_t shaking;  /* TLS connections that no request came from yet */
   bool is_turning;
-  bool is_restless; /* something changed that only another run sees */
+  bool is_timed;     /* in on_timer: libuv 1.44 would call a timer of 0 again at once, and nothing else */
+  bool has_happened; /* the library called */
+  bool is_restless;  /* something changed that only another run sees */
   bool is_closed;
   bool is_resting; /* the epoll descriptor is not watched until the timer */
 };
@@ -61,6 +79,8 @@ struct connection {
   uint64_t due_ms; /* of the loop's clock: until then its head has come, or its unwanted body; 0 for no such limit */
   int fd;
   uv_poll_t *watch; /* NULL before its first suspension */
+  pair_use *pair;   /* NULL: plain */
+  bool is_shaking;  /* TLS, and no request came yet */
   bool is_gone;     /* the client closed its side */
   dml_http_exchange *exchange;
 };
@@ -152,12 +172,58 @@ static void on_due(uv_timer_t *timer) {
   if (next_ms > 0) uv_timer_start(timer, on_due, next_ms - now_ms, 0);
 }
 
-static void set_due(connection *c) {
+static void set_due_in(connection *c, uint64_t wait_ms) {
   dml_http_listener *listener = c->listener;
   if (listener->is_closed) return;
-  c->due_ms = uv_now(listener->loop) + listener->patience_ms;
-  if (!uv_is_active((uv_handle_t *)listener->due_timer))
-    uv_timer_start(listener->due_timer, on_due, listener->patience_ms, 0);
+  c->due_ms = uv_now(listener->loop) + wait_ms;
+  uv_handle_t *handle = (uv_handle_t *)listener->due_timer;
+  if (uv_is_active(handle) && uv_timer_get_due_in(listener->due_timer) <= wait_ms) return;
+  uv_timer_start(listener->due_timer, on_due, wait_ms, 0);
+}
+
+static void set_due(connection *c) { set_due_in(c, c->listener->patience_ms); }
+
+/* ---- certificates ---- */
+
+static bool add_pair(dml_http_listener *listener, dml_tls_pair *pair) {
+  pair_use *use = calloc(1, sizeof *use);
+  if (!use) return false;
+  use->pair = dml_tls_pair_ref(pair);
+  use->next = listener->pairs;
+  listener->pairs = use;
+  return true;
+}
+
+/* Lets go of pairs that are no longer in force or in use; of all with `is_end`. Outside of the library: it tells that a
+ * connection is closed before it is done with its session. */
+static void sweep_pairs(dml_http_listener *listener, bool is_end) {
+  if (!listener->pairs) return;
+  pair_use **place = is_end ? &listener->pairs : &listener->pairs->next;
+  while (*place) {
+    pair_use *use = *place;
+    if (use->connections > 0 && !is_end) {
+      place = &use->next;
+      continue;
+    }
+    *place = use->next;
+    dml_tls_pair_unref(use->pair);
+    free(use);
+  }
+}
+
+static void begin_tls(connection *c, struct MHD_Connection *mhd) {
+  dml_http_listener *listener = c->listener;
+  c->is_shaking = true;
+  listener->shaking++;
+  if (listener->patience_ms > SHAKING_MAX_MS) set_due_in(c, SHAKING_MAX_MS);
+  if (!dml_tls_pair_attach(listener->pairs->pair, mhd)) return;
+  c->pair = listener->pairs;
+  c->pair->connections++;
+}
+
+static void end_shaking(connection *c) {
+  if (c->is_shaking) c->listener->shaking--;
+  c->is_shaking = false;
 }
 
 /* ---- the head ---- */
@@ -311,7 +377,7 @@ static enum MHD_Result on_last_call(dml_http_exchange *exchange) {
 static enum MHD_Result on_access(void *ud, struct MHD_Connection *mhd, const char *url, const char *method,
                                  const char *version, const char *bytes, size_t *len, void **context) {
   dml_http_exchange *exchange = *context;
-  (void)ud;
+  ((dml_http_listener *)ud)->has_happened = true;
   if (!exchange || exchange->is_aborted) return MHD_NO;
   if (!exchange->connection) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
@@ -319,6 +385,7 @@ static enum MHD_Result on_access(void *ud, struct MHD_Connection *mhd, const cha
     if (!exchange->connection) return MHD_NO;
     exchange->connection->exchange = exchange;
     exchange->connection->due_ms = 0;
+    end_shaking(exchange->connection);
     if (!begin(exchange, url, method, version)) return MHD_NO;
   }
   if (*len > 0) return on_upload(exchange, bytes, len);
@@ -328,6 +395,7 @@ static enum MHD_Result on_access(void *ud, struct MHD_Connection *mhd, const cha
 static ssize_t on_pull(void *ud, uint64_t position, char *out, size_t max) {
   dml_http_exchange *exchange = ud;
   (void)position;
+  exchange->listener->has_happened = true;
   if (exchange->is_aborted) return MHD_CONTENT_READER_END_WITH_ERROR;
   ssize_t len = exchange->listener->sink->on_pull(exchange->request, out, max);
   if (len > 0) return len;
@@ -339,6 +407,7 @@ static void on_completed(void *ud, struct MHD_Connection *mhd, void **context, e
   dml_http_exchange *exchange = *context;
   (void)ud, (void)mhd;
   if (!exchange) return;
+  exchange->listener->has_happened = true;
   *context = NULL;
   bool is_complete = code == MHD_REQUEST_TERMINATED_COMPLETED_OK && exchange->is_queued && !exchange->is_aborted;
   if (exchange->connection) {
@@ -353,6 +422,8 @@ static void on_completed(void *ud, struct MHD_Connection *mhd, void **context, e
   free(exchange);
 }
 
+/* ---- connections ---- */
+
 static void open_connection(dml_http_listener *listener, struct MHD_Connection *mhd, void **context) {
   const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
   connection *c = calloc(1, sizeof *c);
@@ -364,6 +435,7 @@ static void open_connection(dml_http_listener *listener, struct MHD_Connection *
   if (c->next) c->next->back = &c->next;
   listener->list = c;
   set_due(c);
+  if (listener->pairs) begin_tls(c, mhd);
   *context = c;
   listener->connections++;
   listener->opened++;
@@ -377,6 +449,8 @@ static void close_connection(dml_http_listener *listener, connection *c, void **
     uv_poll_stop(c->watch);
     uv_close((uv_handle_t *)c->watch, free_handle);
   }
+  if (c->pair) c->pair->connections--;
+  end_shaking(c);
   *c->back = c->next;
   if (c->next) c->next->back = c->back;
   free(c);
@@ -384,6 +458,7 @@ static void close_connection(dml_http_listener *listener, connection *c, void **
 
 static void on_connection(void *ud, struct MHD_Connection *mhd, void **context,
                           enum MHD_ConnectionNotificationCode code) {
+  ((dml_http_listener *)ud)->has_happened = true;
   if (code == MHD_CONNECTION_NOTIFY_STARTED)
     open_connection(ud, mhd, context);
   else if (*context)
@@ -408,34 +483,50 @@ static void on_timer(uv_timer_t *timer) {
   dml_http_listener *listener = timer->data;
   if (listener->is_resting) uv_poll_start(listener->poll, UV_READABLE, on_poll);
   listener->is_resting = false;
-  turn(listener);
+  listener->is_timed = true;
+  if (turn(listener)) listener->is_timed = false;
 }
 
 /* The timer may stand too early, never too late. */
 static void arm(dml_http_listener *listener, uint64_t wait_ms) {
   uv_handle_t *handle = (uv_handle_t *)listener->timer;
+  if (wait_ms == 0 && listener->is_timed) wait_ms = 1;
   if (uv_is_active(handle) && uv_timer_get_due_in(listener->timer) <= wait_ms) return;
   uv_timer_start(listener->timer, on_timer, wait_ms, 0);
 }
 
+/* Runs the daemon once. False: the listener is gone. */
+static bool run(dml_http_listener *listener) {
+  listener->is_restless = listener->has_happened = false;
+  MHD_run(listener->daemon);
+  if (listener->pairs) sweep_pairs(listener, false);
+  listener->turn++;
+  listener->sink->on_turn(listener->ud);
+  if (!listener->is_closed) return true;
+  free(listener);
+  return false;
+}
+
+/* Whether the daemon wants to be run again, and in how long. */
+static bool wants_run(dml_http_listener *listener, uint64_t *wait_ms) {
+  MHD_UNSIGNED_LONG_LONG asked_ms = 0;
+  bool has_wait = MHD_get_timeout(listener->daemon, &asked_ms) == MHD_YES;
+  *wait_ms = listener->is_restless ? 0 : asked_ms;
+  return has_wait || listener->is_restless;
+}
+
 /* False: the listener is gone. */
 static bool turn(dml_http_listener *listener) {
-  MHD_UNSIGNED_LONG_LONG wait_ms = 0;
+  uint64_t wait_ms = 0;
   bool has_wait = true;
+  int idle = 0;
   if (listener->is_turning) return true;
   listener->is_turning = true;
-  for (int run = 0; run < RUNS_MAX; run++) {
-    listener->is_restless = false;
-    MHD_run(listener->daemon);
-    listener->turn++;
-    listener->sink->on_turn(listener->ud);
-    if (listener->is_closed) {
-      free(listener);
-      return false;
-    }
-    has_wait = MHD_get_timeout(listener->daemon, &wait_ms) == MHD_YES;
-    if (listener->is_restless) wait_ms = 0, has_wait = true;
-    if (!has_wait || wait_ms > 0) break;
+  for (int i = 0; i < RUNS_MAX && has_wait && wait_ms == 0; i++) {
+    if (!run(listener)) return false;
+    has_wait = wants_run(listener, &wait_ms);
+    idle = listener->has_happened || listener->is_restless ? 0 : idle + 1;
+    if (has_wait && wait_ms == 0 && listener->shaking > 0 && idle >= SHAKING_RUNS_MAX) wait_ms = SHAKING_WAIT_MS;
   }
   listener->is_turning = false;
   if (has_wait) arm(listener, wait_ms);
@@ -446,6 +537,7 @@ static bool turn(dml_http_listener *listener) {
 
 /* One whose handles libuv does not know yet. */
 static void listener_free(dml_http_listener *listener) {
+  sweep_pairs(listener, true);
   free(listener->poll);
   free(listener->timer);
   free(listener->due_timer);
@@ -469,12 +561,15 @@ static dml_http_listener *listener_new(uv_loop_t *loop, const dml_http_server_si
 }
 
 static struct MHD_Daemon *start_daemon(dml_http_listener *listener, const dml_http_listener_options *options) {
-  return MHD_start_daemon(
-      MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_access, listener, MHD_OPTION_LISTEN_SOCKET,
-      (MHD_socket)options->fd, MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY_BYTES, MHD_OPTION_CONNECTION_LIMIT,
-      options->connections_max, MHD_OPTION_CONNECTION_TIMEOUT, options->idle_timeout_s, MHD_OPTION_URI_LOG_CALLBACK,
-      on_target, listener, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
-      NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, listener, MHD_OPTION_END);
+  static const struct MHD_OptionItem NO_MORE[] = {{MHD_OPTION_END, 0, NULL}};
+  const struct MHD_OptionItem *more = options->tls ? dml_tls_daemon_options : NO_MORE;
+  return MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (options->tls ? MHD_USE_TLS : 0), 0, NULL, NULL,
+                          on_access, listener, MHD_OPTION_ARRAY, more, MHD_OPTION_LISTEN_SOCKET,
+                          (MHD_socket)options->fd, MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY_BYTES,
+                          MHD_OPTION_CONNECTION_LIMIT, options->connections_max, MHD_OPTION_CONNECTION_TIMEOUT,
+                          options->idle_timeout_s, MHD_OPTION_URI_LOG_CALLBACK, on_target, listener,
+                          MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
+                          NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, listener, MHD_OPTION_END);
 }
 
 static dml_status listener_open(uv_loop_t *loop, const dml_http_listener_options *options,
@@ -486,7 +581,7 @@ static dml_status listener_open(uv_loop_t *loop, const dml_http_listener_options
     return DML_INTERNAL;
   }
   listener->patience_ms = (uint64_t)options->idle_timeout_s * 1000;
-  listener->daemon = start_daemon(listener, options);
+  if (!options->tls || add_pair(listener, options->tls)) listener->daemon = start_daemon(listener, options);
   const union MHD_DaemonInfo *info =
       listener->daemon ? MHD_get_daemon_info(listener->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
   if (!info || uv_poll_init(loop, listener->poll, info->epoll_fd) != 0) {
@@ -523,7 +618,14 @@ static void listener_close(dml_http_listener *listener) {
     release(exchange);
   }
   MHD_stop_daemon(listener->daemon);
+  sweep_pairs(listener, true);
   if (!listener->is_turning) free(listener);
+}
+
+static dml_status listener_set_tls(dml_http_listener *listener, dml_tls_pair *pair) {
+  if (!add_pair(listener, pair)) return DML_INTERNAL;
+  sweep_pairs(listener, false);
+  return DML_OK;
 }
 
 static size_t listener_connections(const dml_http_listener *listener) { return listener->connections; }
@@ -611,4 +713,8 @@ __attribute__((visibility("default"))) const dml_http_server_ops dml_http_server
     .wake = exchange_wake,
     .cut = exchange_cut,
     .fd = exchange_fd,
+    .tls_new = dml_tls_pair_new,
+    .tls_free = dml_tls_pair_unref,
+    .tls_expires_s = dml_tls_pair_expires_s,
+    .set_tls = listener_set_tls,
 };

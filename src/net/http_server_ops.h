@@ -16,7 +16,7 @@
 #include "net/backend.h"
 #include "net/headers.h"
 
-#define DML_HTTP_SERVER_ABI 1u
+#define DML_HTTP_SERVER_ABI 2u
 #define DML_HTTP_SERVER_FILE "demilune_mhd.so"
 #define DML_HTTP_SERVER_SYMBOL "dml_http_server_backend"
 
@@ -28,6 +28,7 @@
 
 typedef struct dml_http_listener dml_http_listener; /* the back end's state of one server */
 typedef struct dml_http_exchange dml_http_exchange; /* one request and its answer on the wire */
+typedef struct dml_tls_pair dml_tls_pair;           /* a certificate chain and its key */
 
 typedef struct dml_http_head {
   dml_span method;
@@ -67,6 +68,7 @@ typedef struct dml_http_listener_options {
   /* Of a connection that neither side uses, but not while a handler works; and how long a whole head may take, and the
    * rest of a body that is dropped. */
   unsigned idle_timeout_s;
+  dml_tls_pair *tls; /* NULL: plain. Held by the listener from then on, beside its owner */
 } dml_http_listener_options;
 
 typedef struct dml_http_answer {
@@ -99,6 +101,13 @@ typedef struct dml_http_server_ops {
   void (*cut)(dml_http_exchange *exchange);
   /* The connection's descriptor, borrowed. */
   int (*fd)(const dml_http_exchange *exchange);
+  /* A pair from PEM texts; the key must be the first certificate's. On failure *why is what is wrong, static. Errors:
+   * DML_INVALID_ARGUMENT, DML_INTERNAL. */
+  dml_status (*tls_new)(dml_span cert_pem, dml_span key_pem, dml_tls_pair **out, const char **why);
+  void (*tls_free)(dml_tls_pair *pair);
+  int64_t (*tls_expires_s)(const dml_tls_pair *pair);
+  /* From the next connection on. Only for a listener that was opened with one. Errors: DML_INTERNAL. */
+  dml_status (*set_tls)(dml_http_listener *listener, dml_tls_pair *pair);
 } dml_http_server_ops;
 
 #endif

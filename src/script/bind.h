@@ -21,6 +21,7 @@ int dml_open_http(lua_State *L);      /* bind_http.c: HTTP client */
 int dml_open_httpd(lua_State *L);     /* bind_httpd.c: HTTP server */
 int dml_open_agent(lua_State *L);     /* bind_agent.c: channel to the in-sandbox agent */
 int dml_open_isolation(lua_State *L); /* bind_isolation.c: local sandboxes */
+int dml_open_jwt(lua_State *L);       /* bind_jwt.c: signed tokens */
 int dml_open_fence(lua_State *L);     /* bind_fence.c: the process in which policy code runs */
 int dml_open_vault(lua_State *L);     /* bind_vault.c: credentials, redaction */
 int dml_open_regex(lua_State *L);     /* bind_regex.c: regular expressions, globs */

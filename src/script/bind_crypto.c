@@ -37,6 +37,14 @@ static int l_hmac(lua_State *L) {
   return 1;
 }
 
+/* crypto.equal(a, b) -> boolean; how long it takes says nothing of where two of the same length differ */
+static int l_equal(lua_State *L) {
+  size_t a_len, b_len;
+  const char *a = luaL_checklstring(L, 1, &a_len), *b = luaL_checklstring(L, 2, &b_len);
+  lua_pushboolean(L, a_len == b_len && sodium_memcmp(a, b, a_len) == 0);
+  return 1;
+}
+
 /* crypto.base64(bytes) -> RFC 4648 §4, padded */
 static int l_base64(lua_State *L) {
   size_t len;
@@ -138,7 +146,7 @@ static int l_open(lua_State *L) {
 
 static const luaL_Reg FUNCTIONS[] = {{"sha256", l_sha256}, {"hmac", l_hmac}, {"base64", l_base64}, {"unbase64", l_unbase64},
                                      {"random", l_random}, {"id", l_id},         {"seal", l_seal},
-                                     {"open", l_open},     {NULL, NULL}};
+                                     {"open", l_open},     {"equal", l_equal}, {NULL, NULL}};
 
 int dml_open_crypto(lua_State *L) {
   if (sodium_init() < 0) return luaL_error(L, "libsodium could not be started");

@@ -15,6 +15,7 @@
 
 #define SERVER_T "demilune.httpd.server"
 #define REQUEST_T "demilune.httpd.request"
+#define TLS_T "demilune.httpd.tls"
 
 /* User values of a request: what its answer borrows, bytes that a write lent, tables made on first use. */
 #define REQUEST_BODY 1
@@ -425,6 +426,21 @@ static int l_connections(lua_State *L) {
   return 1;
 }
 
+static const dml_http_tls *check_tls(lua_State *L, int index) {
+  const dml_http_tls *tls = *(dml_http_tls **)luaL_checkudata(L, index, TLS_T);
+  luaL_argcheck(L, tls, index, "it was collected");
+  return tls;
+}
+
+/* server:set_tls(tls) -> true | nil, err; raises for a plain or closed server */
+static int l_set_tls(lua_State *L) {
+  server *s = check_server(L);
+  const dml_http_tls *tls = check_tls(L, 2);
+  dml_status status = s->http ? dml_http_server_set_tls(s->http, tls) : DML_CONFLICT;
+  if (status == DML_CONFLICT) return luaL_error(L, "the server has no TLS");
+  return status == DML_OK ? dml_push_true(L, NULL) : dml_push_error(L, status);
+}
+
 static lua_Integer field_number(lua_State *L, const char *name, lua_Integer least, lua_Integer most,
                                 lua_Integer otherwise) {
   int is_integer;
@@ -449,6 +465,8 @@ static int l_listen(lua_State *L) {
       .header_max_bytes = (size_t)field_number(L, "max_header_bytes", 1024, DML_HTTP_SERVER_HEADER_MAX_BYTES, -1),
       .idle_timeout_s = (unsigned)field_number(L, "idle_timeout_s", 1, 86400, 0),
   };
+  if (lua_getfield(L, 1, "tls") != LUA_TNIL) options.tls = check_tls(L, -1); /* the options keep it alive */
+  lua_settop(L, 1);
   if (lua_getfield(L, 1, "handler") != LUA_TFUNCTION) return luaL_error(L, "handler must be a function");
   server *s = lua_newuserdatauv(L, sizeof *s, 1);
   *s = (server){.script = script};
@@ -466,7 +484,8 @@ static int l_listen(lua_State *L) {
   return dml_push_error(L, status);
 }
 
-static const luaL_Reg SERVER_METHODS[] = {{"close", l_close}, {"connections", l_connections}, {NULL, NULL}};
+static const luaL_Reg SERVER_METHODS[] = {
+    {"close", l_close}, {"connections", l_connections}, {"set_tls", l_set_tls}, {NULL, NULL}};
 
 static const luaL_Reg REQUEST_METHODS[] = {
     {"read", l_read},     {"read_all", l_read_all}, {"respond", l_respond}, {"start", l_start}, {"write", l_write},
@@ -486,9 +505,47 @@ static int l_listen_tcp(lua_State *L) {
   return 2;
 }
 
-static const luaL_Reg FUNCTIONS[] = {{"listen", l_listen}, {"listen_tcp", l_listen_tcp}, {NULL, NULL}};
+/* httpd.tls(cert_path, key_path) -> Tls | nil, why */
+static int l_tls(lua_State *L) {
+  const char *cert = luaL_checkstring(L, 1), *key = luaL_checkstring(L, 2), *why;
+  dml_http_tls **box = lua_newuserdatauv(L, sizeof *box, 0);
+  *box = NULL;
+  luaL_setmetatable(L, TLS_T);
+  if (dml_http_tls_load(dml_script_dir(dml_script_of(L)), cert, key, box, &why) == DML_OK) return 1;
+  lua_pushnil(L);
+  lua_pushstring(L, why);
+  return 2;
+}
+
+static int tls_gc(lua_State *L) {
+  dml_http_tls **box = luaL_checkudata(L, 1, TLS_T);
+  dml_http_tls_free(*box);
+  *box = NULL;
+  return 0;
+}
+
+/* tls:expires() -> seconds since 1970 */
+static int l_expires(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)dml_http_tls_expires_s(check_tls(L, 1)));
+  return 1;
+}
+
+static const luaL_Reg TLS_METHODS[] = {{"expires", l_expires}, {NULL, NULL}};
+
+static const luaL_Reg FUNCTIONS[] = {{"listen", l_listen}, {"listen_tcp", l_listen_tcp}, {"tls", l_tls}, {NULL, NULL}};
+
+static void make_tls_type(lua_State *L) {
+  if (luaL_newmetatable(L, TLS_T)) {
+    luaL_newlib(L, TLS_METHODS);
+    lua_setfield(L, -2, "__index");
+    lua_pushcfunction(L, tls_gc);
+    lua_setfield(L, -2, "__gc");
+  }
+  lua_pop(L, 1);
+}
 
 int dml_open_httpd(lua_State *L) {
+  make_tls_type(L);
   if (luaL_newmetatable(L, SERVER_T)) {
     luaL_newlib(L, SERVER_METHODS);
     lua_setfield(L, -2, "__index");

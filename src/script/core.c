@@ -25,6 +25,7 @@ static const struct {
   const char *name;
   lua_CFunction open;
 } MODULES[] = {
+    {"jwt", dml_open_jwt},
     {"json", dml_open_json},     {"task", dml_open_task},     {"text", dml_open_text},   {"crypto", dml_open_crypto},
     {"fs", dml_open_fs},         {"log", dml_open_log},       {"sys", dml_open_sys},     {"process", dml_open_process},
     {"stdio", dml_open_stdio},   {"status", dml_open_status}, {"http", dml_open_http},   {"httpd", dml_open_httpd},

@@ -47,7 +47,8 @@ local function examine(options)
   report.needs_isolation = not config or has_local(config)
   report.works_here = state.ok and configuration.ok and (isolation.ok or not report.needs_isolation)
   if config then report.policy, report.audit = health.policy(config), health.audit(config) end
-  local is_governed = (not report.policy or report.policy.ok) and (not report.audit or report.audit.ok)
+  report.callers = core.json.array(config and health.callers(config) or {})
+  local is_governed = all_ok(report.callers) and (not report.policy or report.policy.ok) and (not report.audit or report.audit.ok)
   report.ok = examine_remote(report, config) and report.works_here and is_governed
   return report
 end
@@ -121,6 +122,9 @@ local function add_remote(rows, report)
     rows[#rows + 1] = { "credential " .. credential.name, credential_words(credential) }
   end
   for _, cloud in ipairs(report.providers) do rows[#rows + 1] = { "provider " .. cloud.id, cloud_words(cloud) } end
+  for _, row in ipairs(report.callers) do
+    rows[#rows + 1] = { "HTTP " .. row.name, row.ok and row.text or failed(row.text) }
+  end
 end
 
 local function verdict_of(report)
@@ -128,7 +132,8 @@ local function verdict_of(report)
   if not report.works_here then
     return style.paint("red", here and "Sandboxes cannot work here yet." or "Nothing can work yet.")
   elseif not report.ok then
-    return style.paint("red", (here and "Sandboxes work here. " or "") .. "Keys, providers, policy or audit do not work yet.")
+    local rest = "Keys, providers, callers, policy or audit do not work yet."
+    return style.paint("red", (here and "Sandboxes work here. " or "") .. rest)
   end
   return style.paint("green", here and "Sandboxes work here."
     or "Nothing here stands in the way of the providers, which were not asked.")
@@ -168,8 +173,9 @@ return {
 Tries what a sandbox needs, one by one, and names the cause and the exact command
 for what is missing. Says which limits hold, where the state is, whether an engine
 runs, whether the memory for keys is locked, whether each credential can be read
-(its command is run for that), and the versions of the parts. Starts no engine and
-asks no provider.
+(its command is run for that), whether callers over HTTP can be known (tokens,
+certificate, the issuer's keys, which are fetched), and the versions of the parts.
+Starts no engine and asks no provider.
 
   --json    print the same as one line of JSON
 

@@ -36,7 +36,7 @@ end
 --- Packages of the libraries; Debian 13 calls some of them by another name.
 local PACKAGES = {
   "libuv1", "libuv1t64", "libcurl4", "libcurl4t64", "libmicrohttpd12", "libmicrohttpd12t64", "libjansson4", "libsodium23",
-  "libseccomp2", "libpcre2-8-0", "liblua5.4-0",
+  "libjose0", "libgnutls30", "libgnutls30t64", "libseccomp2", "libpcre2-8-0", "liblua5.4-0",
 }
 
 --- Versions of the libraries that we run on, by package; empty where there is no dpkg to ask.
@@ -196,6 +196,33 @@ function health.audit(config)
   if file then file:close() end
   report.ok, report.cause = file ~= nil, err and "it cannot be written: " .. err.category or nil
   return report
+end
+
+--- Who may call over HTTP, and what the server shows of itself: rows {name, ok, text}, of what is configured alone. The
+--- issuer's keys are fetched.
+---@async
+---@param config demilune.Config
+---@return table[]
+function health.callers(config)
+  local http, rows = config.http or {}, {}
+  local function add(name, ok, text) rows[#rows + 1] = { name = name, ok = ok, text = ok and text or readable(text) } end
+  if http.token_file then
+    local list, message = require("demilune.auth.tokens").read(http.token_file)
+    add("tokens", list ~= nil, list and ("callers: %d"):format(#list) or message)
+  end
+  if http.tls then
+    local certificate = require "demilune.auth.certificate"
+    local pair, message = certificate.load(http.tls)
+    local warning = pair and certificate.warning(pair)
+    local is_good = pair ~= nil and pair:expires() > os.time()
+    add("certificate", is_good, message or warning or "valid until " .. os.date("!%Y-%m-%d", pair:expires()))
+  end
+  if http.oauth then
+    local keys = require("demilune.auth.jwks").new(http.oauth.jwks, http.oauth.ca_file)
+    local set = keys:keys()
+    add("issuer's keys", set ~= nil, set and ("%d that can be used"):format(#set) or "http.oauth.jwks: " .. tostring(keys.fault))
+  end
+  return rows
 end
 
 --- What isolation.preflight says, or the one check that it could not be made.

@@ -71,7 +71,7 @@ function CHECKS.url(walk, value, shape)
   if #value > shape.max then return walk:wrong(shape, value) end
   local fault = url.fault(value, shape)
   if fault then return walk:fault("%s " .. fault) end
-  return url.trimmed(value)
+  return shape.is_exact and value or url.trimmed(value)
 end
 
 function CHECKS.source(walk, value, shape)
@@ -111,10 +111,6 @@ function CHECKS.choice(walk, value, shape)
   return walk:wrong(shape, value, type(value) ~= "string")
 end
 
-function CHECKS.later(walk)
-  walk:fault "%s is not served by this version yet; leave it out"
-end
-
 --- A table that a later version fills and this one takes only empty.
 function CHECKS.nothing(walk, value, shape)
   if type(value) == "table" and next(value) == nil then return {} end
@@ -152,6 +148,9 @@ local function other_place(name)
     { "limits", keys.root.fields.limits },
     { "log", keys.root.fields.log },
     { "audit", keys.root.fields.audit },
+    { "http", keys.root.fields.http },
+    { "http.tls", keys.root.fields.http.fields.tls },
+    { "http.oauth", keys.root.fields.http.fields.oauth },
   })
 end
 

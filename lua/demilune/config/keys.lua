@@ -1,11 +1,11 @@
 --- keys.lua - every key of the configuration: its type, range and default. Data only.
 --
--- docs/configuration.md is checked against this table. A key of kind "later" belongs to the
--- contract and is not served by this version: it is refused by name, because one that is quietly
--- ignored (a `policy`) would leave open what its writer thinks is shut.
+-- docs/configuration.md is checked against this table. A value that the
+-- contract has and this version does not serve is refused by name, because one that is quietly
+-- ignored would leave open what its writer thinks is shut.
 
 ---@class demilune.config.Shape
----@field kind string  integer, number, string, boolean, choice, url, source, record, list, map, nothing, later
+---@field kind string  integer, number, string, boolean, choice, url, source, record, list, map, nothing
 ---@field default any   what an absent key becomes; nil for none
 ---@field min? number
 ---@field max? number   of a number; bytes of a string; entries of a list or map
@@ -25,10 +25,13 @@
 ---@field variants? table<string, demilune.config.Shape>  the whole record, by the value of `decides`
 ---@field has_places? boolean  a URL in which {domain} and the like stand for what is known later
 ---@field is_proxy? boolean    a URL of a proxy
+---@field is_exact? boolean    a URL that is compared with others, so that it stays as it is written
 ---@field is_origin? boolean   a URL of scheme, host and port alone
 ---@field way_out? string      what to do about a wrong value, where that is not plain
 ---@field short? string        of a record: the field that a string in its place is the value of
 ---@field is_free? boolean     of a record: keys that are no fields are taken too, with plain values
+
+local callers = require "demilune.config.callers"
 
 local keys = {}
 
@@ -42,8 +45,6 @@ local SOURCE_BYTES_MAX = 4096
 local VALUE_BYTES_MAX = 32768
 local MB_MAX = 1 << 20
 local DAY_S = 86400
-
-local LATER = { kind = "later" }
 
 local function integer(min, max, default)
   return { kind = "integer", min = min, max = max, default = default }
@@ -321,9 +322,9 @@ keys.root = record {
       sessions = integer(1, 10000, 100),
       session_idle = integer(1, DAY_S, 3600),
       max_body = integer(1, 64, 16),
-      token_file = LATER,
-      tls = LATER,
-      oauth = LATER,
+      token_file = callers.token_file,
+      tls = callers.tls,
+      oauth = callers.oauth,
     },
   },
   tools = { kind = "list", max = 64, of = path, default = {} },

@@ -24,6 +24,7 @@ error "lua/demilune/meta/core.lua is for editors and cannot be required"
 ---@field httpd demilune.core.httpd          HTTP server
 ---@field agent demilune.core.agent          channel to the agent in a sandbox
 ---@field isolation demilune.core.isolation  local sandboxes
+---@field jwt demilune.core.jwt              signed tokens
 ---@field fence demilune.core.fence          the process in which policy code runs
 ---@field vault demilune.core.vault          credentials, and the redaction of what leaves
 ---@field regex demilune.core.regex          regular expressions and globs

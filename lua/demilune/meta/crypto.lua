@@ -17,6 +17,12 @@ function crypto.sha256(bytes) end
 ---@return string hex  64 digits, lower case
 function crypto.hmac(key, bytes) end
 
+--- Whether two texts are the same, in a time that depends on their lengths alone: for digests and tokens.
+---@param a string
+---@param b string
+---@return boolean
+function crypto.equal(a, b) end
+
 --- Base64 with padding (RFC 4648 §4).
 ---@param bytes string
 ---@return string text

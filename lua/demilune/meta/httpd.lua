@@ -31,7 +31,12 @@ local Request = {}
 ---@field max_requests integer      [1, 65536] at work at a time; 503 beyond
 ---@field max_header_bytes integer  [1024, 65536], request line included; 431 beyond
 ---@field idle_timeout_s? integer   [1, 86400], 75 without it: of a silent connection, a whole head, and an unwanted body
+---@field tls? demilune.core.httpd.Tls  plain without it
 ---@field handler async fun(request: demilune.core.httpd.Request)
+
+--- A certificate chain and its key. TLS is 1.2 or later.
+---@class demilune.core.httpd.Tls
+local Tls = {}
 
 ---@class demilune.core.httpd.Peer
 ---@field pid integer
@@ -54,6 +59,25 @@ function httpd.listen(options) end
 ---@return integer? fd
 ---@return integer|demilune.Error port  that was bound, or the error
 function httpd.listen_tcp(address, port) end
+
+--- Reads a certificate chain and its key from PEM files. The key's file must belong to this user or root, and others may
+--- have no access to it, its group none but to read. The key itself never comes to Lua.
+---@param cert_path string
+---@param key_path string
+---@return demilune.core.httpd.Tls?
+---@return string? why  what is wrong with which of the two, without a path
+function httpd.tls(cert_path, key_path) end
+
+--- Until when the first certificate is valid.
+---@return integer seconds  since 1970
+function Tls:expires() end
+
+--- Shows connections that begin from now on another certificate; those that are open stay as they are. Raises for a server
+--- that was made without TLS, and for a closed one. Errors: internal.
+---@param tls demilune.core.httpd.Tls
+---@return true?
+---@return demilune.Error? err
+function Server:set_tls(tls) end
 
 --- Stops listening and ends all requests. Twice is fine.
 function Server:close() end

@@ -52,7 +52,9 @@ function e2b.new(config, address)
   self.is_engine, self.supports, self.lifetime, self.is_reaped = resolved.is_engine, resolved.supports, resolved.lifetime, true
   self.network_kind = resolved.network
   regions.open(self, resolved)
-  self.transport = transport.new { max_requests = config.max_requests, proxy = config.proxy, ca_file = config.ca_file }
+  self.transport = transport.new {
+    name = config.id, max_requests = config.max_requests, proxy = config.proxy, ca_file = config.ca_file,
+  }
   return self
 end
 

@@ -64,7 +64,8 @@ function veryfront.new(config)
     id = config.id, config = config, workdir = "/workspace", api_url = api_url, started = {}, started_count = 0,
     is_reaped = true, supports = {},
     transport = transport.new {
-      max_requests = config.max_requests or REQUESTS, proxy = config.proxy, ca_file = config.ca_file, wait_ms = WAIT_MS,
+      name = config.id, max_requests = config.max_requests or REQUESTS, proxy = config.proxy, ca_file = config.ca_file,
+      wait_ms = WAIT_MS,
     },
     credential = core.vault.bind(config.credential, {
       header = "Authorization", prefix = "Bearer ", origins = { api_url:match "^%a+://[^/]+" },
