@@ -15,6 +15,7 @@ local WATCH_MS = 1000
 ---@field app demilune.App
 ---@field started_s integer
 ---@field conversations demilune.mcp.Conversations
+---@field door? {reload: fun(self): string?}  over HTTP: who may call, and the certificate
 local Operations = {}
 Operations.__index = Operations
 
@@ -26,9 +27,10 @@ function operations.new(app, conversations)
   return setmetatable({ app = app, started_s = core.task.epoch_ms() // 1000, conversations = conversations }, Operations)
 end
 
---- Loads policy and tools again, and opens log and audit anew. What is wrong stays as it was.
+--- Loads policy and tools again, tokens and certificate, and opens log and audit anew. What is wrong stays as it was.
 ---@async
----@return {version?: string, digest?: string, is_new: boolean, keeps_name: boolean, fault?: string}  of app:reload
+---@return {version?: string, digest?: string, is_new: boolean, keeps_name: boolean, fault?: string, door_fault?: string}  of
+---  app:reload; door_fault: what is wrong with tokens or certificate
 function Operations:reload()
   core.log.reopen()
   local before = self.conversations:tools_seen()
@@ -39,6 +41,8 @@ function Operations:reload()
     core.log.info(("reload: the policy in force is %s, digest %s%s"):format(result.version, result.digest,
       result.keeps_name and "; it changed and kept its name" or ""))
   end
+  result.door_fault = self.door and self.door:reload() or nil
+  if result.door_fault then core.log.error("reload: " .. result.door_fault) end
   self.conversations:tell_changes(before)
   return result
 end

@@ -36,6 +36,10 @@ local function told(answer)
   if type(result.fault) == "string" then
     return head .. "the new policy or a tool is wrong, so the old ones stay:\n" .. lines_of(result.fault), false
   end
+  if type(result.door_fault) == "string" then
+    local text = "tokens or certificate are wrong, so the old ones stay; the rest was reloaded:\n"
+    return head .. text .. lines_of(result.door_fault), false
+  end
   if type(result.version) ~= "string" then return head .. "reloaded", true end
   local version = visible.of(result.version)
   local news = result.is_new ~= true and "reloaded; the policy is " .. version .. ", as before"
@@ -46,7 +50,7 @@ end
 
 return {
   name = "reload",
-  summary = "Make running servers read the policy and your tools again.",
+  summary = "Make running servers read policy, tools, tokens and certificate again.",
   usage = "reload [--pid PID]",
   help = [[
 All servers of this user, or one. What is wrong is told, and that server goes on as before. Calls at

@@ -56,8 +56,9 @@ local function wait_while(is_so, deadline_ms)
 end
 
 --- What every door shares: the ways of an operator to a running server. Returns what ends them.
-local function open_operations(app, clients)
+local function open_operations(app, clients, door)
   local operations = require("demilune.operations").new(app, clients)
+  operations.door = door
   core.sys.on_signal("HUP", function() operations:reload() end)
   local control = open_control(operations)
   if app.config.policy and app.config.policy.watch then task.spawn(operations.watch, operations) end
@@ -103,16 +104,15 @@ local function serve_stdio(app, in_fd, out_fd)
   app:close()
 end
 
---- Until there are tokens, whoever reaches the loopback may call.
-local OPEN = { is_open = true, identify = function() return { principal = "anonymous" } end }
-
 local function serve_http(app, settings)
   local clients = require("demilune.mcp.conversations").new()
   local over = end_event()
-  local door = require("demilune.mcp.http.serving").start(app, clients, settings, OPEN)
-  local close_operations = open_operations(app, clients)
+  local auth, message = require("demilune.auth").new(settings)
+  if not auth then errors.raise("invalid_argument", { message = message, is_usage = true }) end
+  local door = require("demilune.mcp.http.serving").start(app, clients, settings, auth)
+  local close_operations = open_operations(app, clients, door)
   io.stderr:write("demilune: listening on ", door:url(), "\n")
-  io.stderr:write("demilune: without tokens, so every program and user of this machine may call\n")
+  if auth.is_open then io.stderr:write("demilune: without tokens, so every program and user of this machine may call\n") end
   over:wait()
   close_operations()
   door:close(ANSWER_MS, CLOSE_MS)
@@ -128,10 +128,11 @@ end
 local function http_settings(config, options)
   local settings = config.http
   settings.listen = options.http or settings.listen
+  settings.token_file = options["token-file"] or settings.token_file
   add_all(settings.allow_origins, options["allow-origin"])
   add_all(settings.allow_hosts, options["allow-host"])
-  if not settings.listen and (options["allow-origin"] or options["allow-host"]) then
-    errors.raise("invalid_argument", { message = "--allow-origin and --allow-host go with --http", is_usage = true })
+  if not settings.listen and (options["allow-origin"] or options["allow-host"] or options["token-file"]) then
+    errors.raise("invalid_argument", { message = "--token-file, --allow-origin and --allow-host go with --http", is_usage = true })
   end
   return settings
 end
@@ -139,7 +140,7 @@ end
 return {
   name = "serve",
   summary = "Serve MCP on stdin and stdout, which is what a client starts, or over HTTP.",
-  usage = "serve [--http ADDRESS:PORT] [--allow-origin ORIGIN[,…]] [--allow-host HOST[,…]]",
+  usage = "serve [--http ADDRESS:PORT] [--token-file FILE] [--allow-origin ORIGIN[,…]] [--allow-host HOST[,…]]",
   help = [[
 Serves one client on stdin and stdout until it closes stdin. With --http, or with
 http.listen in the configuration, it serves many over HTTP, at /mcp:
@@ -148,9 +149,10 @@ http.listen in the configuration, it serves many over HTTP, at /mcp:
 
   --http A:P        listen there; port 0 lets the system choose. The address of the
                     endpoint is printed on stderr
+  --token-file F    who may call: a line `name:sha256-of-token` for each caller
   --allow-origin O  pages of these origins may call; those of this machine may anyway
   --allow-host H    names of this server that clients use, beside its own address]],
-  options = { "http:", "allow-origin:", "allow-host:" },
+  options = { "http:", "token-file:", "allow-origin:", "allow-host:" },
   run = function(options)
     local in_fd, out_fd = assert(core.sys.take(0)), assert(core.sys.take(1))
     local config, message = require("demilune.config").load(options.config)

@@ -22,8 +22,9 @@ local RETRY_AFTER_S = "5"
 ---@field app demilune.App
 ---@field guard demilune.mcp.http.Guard
 ---@field holders demilune.mcp.http.Holders
----@field auth {identify: fun(self, headers: table, query: table): table?, table?}
----@field pages table<string, fun(req: demilune.core.httpd.Request, who: table?)>  other paths, by GET
+---@field auth demilune.Auth
+---@field pages table<string, fun(endpoint: demilune.mcp.http.Endpoint, req: demilune.core.httpd.Request, headers: table)>  of
+---  pages.lua
 ---@field body_max_bytes integer
 ---@field is_closing boolean
 local Endpoint = {}
@@ -210,10 +211,13 @@ local METHODS = { POST = post, GET = get, DELETE = delete }
 
 -- ---- every request ----
 
-local function identify(self, req)
+--- Who sends a request; raises a refusal where nobody who may.
+---@async
+---@param req demilune.core.httpd.Request
+---@return demilune.auth.Caller
+function Endpoint:identify(req)
   local who, why = self.auth:identify(req.headers, req.query)
-  if who then return who end
-  refusal.raise(why.status, why.message, { headers = why.headers })
+  return who or refusal.raise(why.status, why.message, { headers = why.headers })
 end
 
 local function route(self, req, state)
@@ -226,7 +230,7 @@ local function route(self, req, state)
   local serve = METHODS[req.method]
   if not serve then refusal.raise(405, "use POST, GET or DELETE", { headers = { Allow = "POST, GET, DELETE, OPTIONS" } }) end
   if self.is_closing then busy(nil, "the server ends") end
-  serve(self, req, identify(self, req), state)
+  serve(self, req, self:identify(req), state)
 end
 
 --- Answers a request. Runs as a task.
