@@ -1,0 +1,287 @@
+--- json_schema/assertions.lua - keywords that hold no subschema: types, values, numbers, texts; and references.
+local decimal = require "demilune.json_schema.decimal"
+local nearest = require "demilune.nearest"
+local values = require "demilune.json_schema.values"
+
+local assertions = {}
+
+local charge, is_map, is_same, is_whole, matches = values.charge, values.is_map, values.is_same, values.is_whole, values.matches
+
+--- What a part returns where a value does not fit: always the same table, so that a failure costs nothing.
+local function constant(keyword, schema, expected, ...)
+  return { keyword = keyword, schema = schema, expected = expected:format(...) }
+end
+
+local function shown(number) return ("%.14g"):format(number) end
+
+-- ---- numbers, and what is counted ----
+
+--- A keyword that compares numbers.
+local function bound(keyword, fits, words)
+  assertions[keyword] = function(compiler, most, place, schema)
+    if not math.type(most) then return compiler:fault(place, "it takes a number; write one") end
+    local fault = constant(keyword, schema, words, shown(most))
+    return function(value)
+      if type(value) == "number" and not fits(value, most) then return fault end
+    end
+  end
+end
+
+bound("maximum", function(value, most) return value <= most end, "at most %s")
+bound("minimum", function(value, least) return value >= least end, "at least %s")
+bound("exclusiveMaximum", function(value, most) return value < most end, "less than %s")
+bound("exclusiveMinimum", function(value, least) return value > least end, "more than %s")
+
+function assertions.multipleOf(compiler, factor, place, schema)
+  if not math.type(factor) or factor <= 0 then return compiler:fault(place, "it takes a number above 0; write one") end
+  local fault = constant("multipleOf", schema, "a multiple of %s", shown(factor))
+  return function(value)
+    if type(value) == "number" and not decimal.is_multiple(value, factor) then return fault end
+  end
+end
+
+--- The number of a keyword that counts, nil after a fault.
+local function count_of(compiler, number, place)
+  if values.is_whole(number) and number >= 0 then return number end
+  return compiler:fault(place, "it takes a number of at least 0 without a fraction; write one")
+end
+
+local function counting(keyword, words, part)
+  assertions[keyword] = function(compiler, given, place, schema)
+    local number = count_of(compiler, given, place)
+    return number and part(number, constant(keyword, schema, words, shown(number)), compiler)
+  end
+end
+
+-- A character has one byte to four, so most texts need no counting.
+counting("maxLength", "at most %s characters", function(most, fault)
+  return function(value)
+    if type(value) == "string" and #value > most and (utf8.len(value) or #value) > most then return fault end
+  end
+end)
+
+counting("minLength", "at least %s characters", function(least, fault)
+  return function(value)
+    if type(value) == "string" and #value < least * 4 and (utf8.len(value) or #value) < least then return fault end
+  end
+end)
+
+counting("maxItems", "at most %s entries", function(most, fault, compiler)
+  local is_list = compiler.is_list
+  return function(value)
+    if is_list(value) and #value > most then return fault end
+  end
+end)
+
+counting("minItems", "at least %s entries", function(least, fault, compiler)
+  local is_list = compiler.is_list
+  return function(value)
+    if is_list(value) and #value < least then return fault end
+  end
+end)
+
+--- Whether an object has more entries than so many.
+local function has_more(value, most)
+  local count = 0
+  for _ in next, value do
+    count = count + 1
+    if count > most then return true end
+  end
+  return false
+end
+
+counting("maxProperties", "at most %s entries", function(most, fault)
+  return function(value, state)
+    if not is_map(value) then return nil end
+    charge(state, most)
+    if has_more(value, most) then return fault end
+  end
+end)
+
+counting("minProperties", "at least %s entries", function(least, fault)
+  return function(value, state)
+    if not is_map(value) then return nil end
+    charge(state, least)
+    if least > 0 and not has_more(value, least - 1) then return fault end
+  end
+end)
+
+-- ---- types and values ----
+
+local TYPES = { "string", "integer", "number", "boolean", "object", "array", "null" }
+
+local IS = {
+  string = function(value) return type(value) == "string" end,
+  number = function(value) return type(value) == "number" end,
+  boolean = function(value) return type(value) == "boolean" end,
+  null = function(value) return type(value) == "userdata" end,
+  integer = is_whole, object = is_map,
+}
+
+local function check_types(compiler, names, place)
+  for _, name in ipairs(names) do
+    if name ~= "array" and not IS[name] then
+      local near = type(name) == "string" and nearest.of(name, TYPES)
+      compiler:fault(place, near and ("there is no such type; did you mean %q?"):format(near)
+        or "there is no such type; write one of " .. table.concat(TYPES, ", "))
+      return false
+    end
+  end
+  return true
+end
+
+local function type_part(tests, fault)
+  local first, second = tests[1], tests[2]
+  if not second then
+    return function(value)
+      if not first(value) then return fault end
+    end
+  end
+  return function(value)
+    for i = 1, #tests do
+      if tests[i](value) then return nil end
+    end
+    return fault
+  end
+end
+
+--- One test for each of Lua's types that costs no call.
+local function plain_type_part(name, fault)
+  return function(value)
+    if type(value) ~= name then return fault end
+  end
+end
+
+local PLAIN = { string = true, number = true, boolean = true }
+
+function assertions.type(compiler, names, place, schema)
+  if type(names) == "string" then names = { names } end
+  if type(names) ~= "table" or #names == 0 then return compiler:fault(place, "it takes the name of a type; write one") end
+  if not check_types(compiler, names, place) then return nil end
+  local fault = constant("type", schema, "%s", table.concat(names, " or "))
+  if #names == 1 and PLAIN[names[1]] then return plain_type_part(names[1], fault) end
+  local tests = {}
+  for i, name in ipairs(names) do tests[i] = name == "array" and compiler.is_list or IS[name] end
+  return type_part(tests, fault)
+end
+
+local function is_listed(tables, value, state)
+  for i = 1, #tables do
+    if is_same(value, tables[i], state) then return true end
+  end
+  return false
+end
+
+--- Lua's keys are equal as JSON's values are: 1 and 1.0 are one key, 1 and true are two.
+function assertions.enum(compiler, list, place, schema)
+  if not compiler:has_list(list, place, "a list of values") then return nil end
+  if #list == 0 and compiler.options.is_strict then return compiler:fault(place, "it takes a list of values; write one") end
+  local plain, tables = {}, {}
+  for _, one in ipairs(list) do
+    if type(one) == "table" then tables[#tables + 1] = one else plain[one] = true end
+  end
+  local fault = constant("enum", schema, "one of those that the schema lists")
+  return function(value, state)
+    if type(value) == "table" and is_listed(tables, value, state) then return nil end
+    if not plain[value] then return fault end
+  end
+end
+
+function assertions.const(_, wanted, _, schema)
+  local fault = constant("const", schema, "the one value that the schema names")
+  return function(value, state)
+    if not is_same(value, wanted, state) then return fault end
+  end
+end
+
+-- ---- texts ----
+
+function assertions.pattern(compiler, text, place, schema)
+  local regex = compiler:regex(text, place)
+  local fault = constant("pattern", schema, "a text that fits the schema's pattern")
+  return regex and function(value, state)
+    if type(value) == "string" and not matches(regex, value, state) then return fault end
+  end
+end
+
+--- An annotation, but for the formats that the options hold.
+function assertions.format(compiler, name, place, schema)
+  local is_right = compiler.options.formats[name]
+  if not is_right and compiler.options.is_strict then
+    local known = table.concat(values.names(compiler.options.formats), ", ")
+    return compiler:fault(place, "this format is not checked; write " .. (known ~= "" and known .. ", or " or "") .. "a `pattern`")
+  end
+  local fault = constant("format", schema, "a text of the format %s", tostring(name))
+  return is_right and function(value)
+    if type(value) == "string" and not is_right(value) then return fault end
+  end
+end
+
+-- ---- references ----
+
+--- Follows a reference to a node, within the limits.
+local function follow(node, value, state, seen)
+  local depth = state.depth + 1
+  if depth > values.DEPTH_MAX then error(values.TOO_DEEP, 0) end
+  charge(state, node.weight)
+  state.depth = depth
+  local fault = node.fn(value, state, seen)
+  state.depth = depth - 1
+  return fault
+end
+
+local function found(compiler, reference, place, node)
+  if type(reference) ~= "string" then return compiler:fault(place, "it takes a reference; write one in quotes") end
+  local schema, owner, dynamic = compiler.resources:find(reference, node.resource)
+  if schema == nil then return compiler:fault(place, owner) end
+  return schema, owner, dynamic
+end
+
+--- Follows into another resource, for `$dynamicRef` behind it.
+local function follow_into(target, value, state, seen)
+  local entered = state.entered + 1
+  state.scope[entered], state.entered = target.resource, entered
+  local fault = follow(target, value, state, seen)
+  state.entered = entered - 1
+  return fault
+end
+
+assertions["$ref"] = function(compiler, reference, place, _, node)
+  local schema, owner = found(compiler, reference, place, node)
+  if schema == nil then return nil end
+  local target
+  compiler:later(schema, owner, place, function(made)
+    target = made
+    node.within[#node.within + 1] = { node = made, reference = place }
+  end)
+  local step = compiler.resources.has_dynamic and follow_into or follow
+  return function(value, state, seen) return step(target, value, state, seen) end
+end
+
+--- The nodes of all schemas with a `$dynamicAnchor` of that name, by their resources.
+local function dynamic_nodes(compiler, name, place)
+  local nodes = {}
+  for _, resource in ipairs(compiler.resources.list) do
+    local schema = resource.dynamic[name]
+    if schema then compiler:later(schema, resource, place, function(made) nodes[resource] = made end) end
+  end
+  return nodes
+end
+
+--- The outermost resource that was entered and has the anchor decides (core, section 8.2.3.2).
+assertions["$dynamicRef"] = function(compiler, reference, place, schema, node)
+  local anchored, _, name = found(compiler, reference, place, node)
+  if anchored == nil then return nil end
+  if not name then return assertions["$ref"](compiler, reference, place, schema, node) end
+  local target = assertions["$ref"](compiler, reference, place, schema, node)
+  local nodes = dynamic_nodes(compiler, name, place)
+  return function(value, state, seen)
+    for i = 1, state.entered do
+      local outer = nodes[state.scope[i]]
+      if outer then return follow_into(outer, value, state, seen) end
+    end
+    return target(value, state, seen)
+  end
+end
+
+return assertions

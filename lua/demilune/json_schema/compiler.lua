@@ -1,0 +1,356 @@
+--- json_schema/compiler.lua - schemas made into functions, once; keywords are in assertions.lua, objects.lua, lists.lua, branches.lua.
+--
+-- A part is what one keyword became: fn(value, state, seen) that returns nil, or a constant that says what would fit. Where that is
+-- in the value is pushed to state.path on the way out, so that a value that fits costs no path. `seen` gathers what of a value was
+-- evaluated, and is there only below a schema with unevaluatedItems or unevaluatedProperties.
+local dialects = require "demilune.json_schema.dialects"
+local evaluated = require "demilune.json_schema.evaluated"
+local nearest = require "demilune.nearest"
+local patterns = require "demilune.json_schema.patterns"
+local resources = require "demilune.json_schema.resources"
+local values = require "demilune.json_schema.values"
+
+---@alias demilune.json_schema.Part fun(value: any, state: demilune.json_schema.State, seen?: demilune.json_schema.Seen): table?
+
+--- A compiled schema. `fn` is set when all of it is compiled.
+---@class demilune.json_schema.Node
+---@field fn demilune.json_schema.Part
+---@field is_leaf? boolean  it has neither subschemas nor references, so that looking twice costs no more than twice
+---@field weight integer  keywords that one look runs through, loops and references aside
+---@field within { node: demilune.json_schema.Node, reference: table? }[]  nodes that look at the same value
+---@field resource demilune.json_schema.Resource
+
+---@class demilune.json_schema.Compiler
+---@field faults demilune.json_schema.Fault[]
+---@field options demilune.json_schema.Options
+---@field resources demilune.json_schema.Resources
+---@field is_list fun(value: any): boolean
+local Compiler = {}
+Compiler.__index = Compiler
+
+--- Levels, subschemas and faults of one schema; entries of its lists of names and values.
+local LEVELS_MAX = 64
+local NODES_MAX = 2000
+local FAULTS_MAX = 100
+local LIST_MAX = 10000
+--- Keywords by name: fun(compiler, value, place, schema, node): part?, weight?
+local KEYWORDS = {}
+for _, family in ipairs { "assertions", "objects", "lists", "branches" } do
+  for name, make in pairs(require("demilune.json_schema." .. family)) do KEYWORDS[name] = make end
+end
+
+local RANK = {}
+for rank, name in ipairs(dialects.ORDER) do RANK[name] = rank end
+
+--- Keywords whose parts look at one value alone, and cheaply.
+local LEAF = {}
+for _, name in ipairs { "type", "minimum", "maximum", "minLength", "maxLength", "bytes", "is_filled", "format" } do
+  LEAF[name] = true
+end
+
+local function path_of(place)
+  local path = {}
+  while place do
+    table.insert(path, 1, place.key)
+    place = place.up
+  end
+  return path
+end
+
+--- Notes what is wrong with the schema.
+---@param place table?  of the keyword or entry
+---@param text string   "what is so; the way out"
+function Compiler:fault(place, text)
+  if #self.faults >= FAULTS_MAX then return end
+  local path, names = path_of(place), {}
+  for i, key in ipairs(path) do names[i] = tostring(key) end
+  self.faults[#self.faults + 1] = { path = path, text = text, order = table.concat(names, "\0") }
+end
+
+--- The place of an entry of what is at a place.
+function Compiler.under(place, key) return { up = place, key = key } end
+
+--- Whether a keyword's value is a list that is not too long; else a fault that says what it takes.
+---@param list any
+---@param place table
+---@param what string  "a list of names"
+---@param is_entry? fun(entry: any): boolean
+---@return boolean
+function Compiler:has_list(list, place, what, is_entry)
+  local is_fine = type(list) == "table" and (values.is_list(list) or next(list) == nil) and #list <= LIST_MAX
+  for i = 1, is_fine and is_entry and #list or 0 do is_fine = is_fine and is_entry(list[i]) end
+  if not is_fine then self:fault(place, ("it takes %s; write one"):format(what)) end
+  return is_fine
+end
+
+--- A compiled regular expression; nil after a fault.
+---@param text any
+---@param place table
+---@return demilune.core.regex.Regex?
+function Compiler:regex(text, place)
+  if type(text) ~= "string" then return self:fault(place, "it takes a regular expression; write one in quotes") end
+  self.pattern_count = self.pattern_count + 1
+  if self.pattern_count > patterns.COUNT_MAX then
+    return self:fault(place, ("there are more than %d regular expressions; leave some out"):format(patterns.COUNT_MAX))
+  end
+  local regex, why = self.options.regex(patterns.translate(text))
+  if not regex then return self:fault(place, ("the regular expression is none: %s; mend it"):format(why or "?")) end
+  return regex
+end
+
+--- The node of a subschema that looks at the same value.
+function Compiler:within(schema, place, node)
+  local below = self:node(schema, place, node.resource)
+  node.within[#node.within + 1] = { node = below }
+  return below
+end
+
+--- The nodes of a list or map of subschemas by their keys, and the weight of all. nil after a fault.
+---@param map any
+---@param place table
+---@param node demilune.json_schema.Node  their schema's
+---@param is_within? boolean  they look at the same value
+---@return table<any, demilune.json_schema.Node>?
+---@return integer weight
+function Compiler:named(map, place, node, is_within)
+  if type(map) ~= "table" or values.is_list(map) then
+    return self:fault(place, "it takes schemas by name; write them"), 0
+  end
+  local nodes, weight = {}, 0
+  for _, name in ipairs(values.names(map)) do
+    if type(name) ~= "string" then return self:fault(place, "it takes schemas by name; write name = { … }"), 0 end
+    local below = self.under(place, name)
+    nodes[name] = is_within and self:within(map[name], below, node) or self:node(map[name], below, node.resource)
+    weight = weight + nodes[name].weight
+  end
+  return nodes, weight
+end
+
+--- The same for a list.
+---@return demilune.json_schema.Node[]?
+---@return integer weight
+function Compiler:listed(list, place, node, is_within)
+  if type(list) ~= "table" or #list == 0 then return self:fault(place, "it takes a list of schemas; write one"), 0 end
+  local nodes, weight = {}, 0
+  for i = 1, #list do
+    local below = self.under(place, i)
+    nodes[i] = is_within and self:within(list[i], below, node) or self:node(list[i], below, node.resource)
+    weight = weight + nodes[i].weight
+  end
+  return nodes, weight
+end
+
+--- Asks for the node of what a reference leads to, which may not be compiled yet: the function gets it later.
+---@param schema table|boolean
+---@param resource demilune.json_schema.Resource
+---@param place table  of the reference
+---@param take fun(node: demilune.json_schema.Node)
+function Compiler:later(schema, resource, place, take)
+  self.waiting[#self.waiting + 1] = { schema = schema, resource = resource, place = place, take = take }
+end
+
+local NONE = { keyword = "false", expected = "left out" }
+local function fits_all() end
+local function fits_none() return NONE end
+
+local function node_of(fn, resource, weight) return { fn = fn, resource = resource, weight = weight or 1, within = {} } end
+
+local function known_keywords(compiler, dialect)
+  local names = {}
+  for name in pairs(dialect.keywords) do names[#names + 1] = name end
+  for name in pairs(compiler.options.extensions) do names[#names + 1] = name end
+  return names
+end
+
+--- What is said of keywords of the other draft.
+local MOVED = {
+  ["2020-12"] = {
+    definitions = "write `$defs`", dependencies = "write dependentRequired or dependentSchemas",
+    additionalItems = "write items beside prefixItems", id = "write `$id`", ["$recursiveRef"] = "write `$dynamicRef`",
+    ["$recursiveAnchor"] = "write `$dynamicAnchor`",
+  },
+  ["draft-07"] = {
+    ["$defs"] = "write `definitions`", ["$anchor"] = 'write `$id` = "#name"', prefixItems = "write a list in `items`",
+    dependentRequired = "write `dependencies`", dependentSchemas = "write `dependencies`",
+  },
+}
+
+--- A keyword that the dialect lacks is an annotation by the specification; to who is strict it is a slip.
+function Compiler:unknown(keyword, place, dialect)
+  if not self.options.is_strict or type(keyword) == "string" and keyword:find "^x%-" then return end
+  local name, moved = tostring(keyword), MOVED[dialect.name][keyword]
+  local near = not moved and nearest.of(name, known_keywords(self, dialect))
+  self:fault(self.under(place, keyword), ("`%s` of a JSON Schema %s"):format(name, moved and "is refused: " .. moved
+    or near and ("is not known; did you mean `%s`?"):format(near) or "is not held here; leave it out"))
+end
+
+--- The part of one keyword, its rank and weight; nothing for what checks nothing.
+function Compiler:part(keyword, schema, place, node)
+  local dialect, below = node.resource.dialect, self.under(place, keyword)
+  local value, extension = schema[keyword], self.options.extensions[keyword]
+  if extension then return extension(self, value, below, schema, node) end
+  if not dialect.keywords[keyword] then return self:unknown(keyword, place, dialect) end
+  local why = self.options.refuse and self.options.refuse(keyword, value, path_of(below))
+  if why then return self:fault(below, ("`%s` of a JSON Schema is refused: %s"):format(keyword, why)) end
+  local make = KEYWORDS[keyword]
+  if make then return make(self, value, below, schema, node) end
+end
+
+--- One function of the parts in their order.
+local function together(parts)
+  local a, b, c, count = parts[1], parts[2], parts[3], #parts
+  if count == 0 then return fits_all end
+  if count == 1 then return a end
+  if count == 2 then
+    return function(value, state, seen) return a(value, state, seen) or b(value, state, seen) end
+  end
+  if count == 3 then
+    return function(value, state, seen)
+      return a(value, state, seen) or b(value, state, seen) or c(value, state, seen)
+    end
+  end
+  return function(value, state, seen)
+    for i = 1, count do
+      local fault = parts[i](value, state, seen)
+      if fault then return fault end
+    end
+  end
+end
+
+--- The whole of it where some keyword asks what the others evaluated: they share a table of its own.
+local function gathering(fn)
+  return function(value, state, outer)
+    local seen = evaluated.new()
+    local fault = fn(value, state, seen)
+    if not fault and outer then evaluated.add(outer, seen) end
+    return fault
+  end
+end
+
+--- Notes that a resource is entered, for `$dynamicRef`.
+local function entering(resource, fn)
+  return function(value, state, seen)
+    local entered = state.entered + 1
+    state.scope[entered], state.entered = resource, entered
+    local fault = fn(value, state, seen)
+    state.entered = entered - 1
+    return fault
+  end
+end
+
+--- draft-07: all but `$ref` is passed over beside it (section 8.3); to who is strict that is a slip.
+function Compiler:beside_ref(schema, place, dialect)
+  for _, keyword in ipairs(self.options.is_strict and values.names(schema) or {}) do
+    local kind = dialect.keywords[keyword]
+    if keyword ~= "$ref" and keyword ~= "definitions" and keyword ~= "$schema" and kind ~= "words" then
+      self:fault(self.under(place, keyword), ("`%s` is passed over beside a `$ref` in draft-07; put both into `allOf`"):format(
+        tostring(keyword)))
+    end
+  end
+  return { ["$ref"] = schema["$ref"], definitions = schema.definitions }
+end
+
+local function by_rank(a, b) return a.rank < b.rank end
+
+function Compiler:fill(node, schema, place)
+  local found, weight, dialect, is_leaf = {}, 1, node.resource.dialect, true
+  local own = dialect.ref_is_alone and schema["$ref"] ~= nil and self:beside_ref(schema, place, dialect) or schema
+  for _, keyword in ipairs(values.names(own)) do
+    local part, more = self:part(keyword, own, place, node)
+    if part then
+      found[#found + 1] = { part = part, rank = RANK[keyword] }
+      weight = weight + 1 + (more or 0)
+      is_leaf = is_leaf and LEAF[keyword]
+    end
+  end
+  table.sort(found, by_rank)
+  local parts = {}
+  for i, one in ipairs(found) do parts[i] = one.part end
+  local fn = together(parts)
+  if own.unevaluatedProperties ~= nil or own.unevaluatedItems ~= nil then fn = gathering(fn) end
+  if self.resources.has_dynamic and node.resource.root == schema then fn = entering(node.resource, fn) end
+  -- A weight that no check could pay is as good as any greater one.
+  node.fn, node.is_leaf, node.weight = fn, is_leaf, math.min(weight, values.STEPS_MAX + 1)
+end
+
+--- The node of a schema. What is wrong is noted, and then it fits nothing.
+---@param schema any
+---@param place table?
+---@param resource demilune.json_schema.Resource  that it stands in
+---@return demilune.json_schema.Node
+function Compiler:node(schema, place, resource)
+  if schema == true then return node_of(fits_all, resource) end
+  if schema == false then return node_of(fits_none, resource) end
+  if type(schema) ~= "table" or values.is_list(schema) then
+    self:fault(place, "a JSON Schema is a table of keywords, true or false; write { type = … }")
+    return node_of(fits_none, resource)
+  end
+  resource = self.resources.owner[schema] or resource
+  local node = resource.nodes[schema]
+  if node then
+    if not node.fn then self:fault(place, "the schema holds itself; write a `$ref`") end
+    return node.fn and node or node_of(fits_none, resource)
+  end
+  self.level = self.level + 1
+  if #self.nodes >= NODES_MAX or self.level > LEVELS_MAX then
+    if not self.is_too_large then self:fault(place, "the schema is too large or too deep; make it smaller") end
+    self.is_too_large, self.level = true, self.level - 1
+    return node_of(fits_none, resource)
+  end
+  node = node_of(nil, resource)
+  resource.nodes[schema], self.nodes[#self.nodes + 1] = node, node
+  self:fill(node, schema, place)
+  self.level = self.level - 1
+  return node
+end
+
+--- Compiles what references led to, and what that refers to.
+function Compiler:finish()
+  local at = 1
+  while self.waiting[at] and not self.is_too_large do
+    local one = self.waiting[at]
+    one.take(self:node(one.schema, one.place, one.resource))
+    at = at + 1
+  end
+  for _, make in ipairs(self.finally) do make() end
+end
+
+--- Notes references that come back to themselves without going into the value: a check of them would not end. Every circle has a
+--- reference in it, since subschemas alone are a tree.
+function Compiler:find_circles()
+  local state = {}
+  local function visit(node, reference)
+    if state[node] == "done" then return end
+    if state[node] == "open" then
+      return self:fault(reference, "it leads back to itself without going into the value; take it out of the circle")
+    end
+    state[node] = "open"
+    for _, one in ipairs(node.within) do visit(one.node, one.reference or reference) end
+    state[node] = "done"
+  end
+  for _, node in ipairs(self.nodes) do visit(node) end
+end
+
+local compiler = {}
+
+--- Compiles a schema.
+---@param schema any
+---@param options demilune.json_schema.Options  with every field
+---@return demilune.json_schema.Node? root
+---@return demilune.json_schema.Compiler self  with its faults
+function compiler.run(schema, options)
+  local self = setmetatable({
+    faults = {}, options = options, waiting = {}, finally = {}, patterned = {}, nodes = {}, pattern_count = 0, level = 0,
+    is_list = options.is_of_lua and values.may_be_list or values.is_list,
+  }, Compiler)
+  self.resources = resources.of(schema, dialects.BY_NAME[options.dialect], LEVELS_MAX, function(place, keyword, text)
+    self:fault(self.under(place, keyword), text)
+  end)
+  local root = self:node(schema, nil, self.resources.root)
+  self:finish()
+  if #self.faults == 0 then self:find_circles() end
+  table.sort(self.faults, function(a, b) return a.order < b.order end)
+  return #self.faults == 0 and root or nil, self
+end
+
+return compiler
