@@ -1,9 +1,9 @@
 --- schema.lua - schemas of tools: what clients see of them, arguments made ready for a handler, values that services answer.
 --
--- What fits is json_schema's to say. Beside its keywords ours may stand, which are not published: `bytes` (largest length of a text in
--- bytes), `is_filled` (an empty text is refused), `check` (a function that gets a text or an object and returns what was expected
--- instead), `nulls` and `is_sealed` (of tools/shape.lua). Each schema is compiled when it is first needed, since most of a server's
--- life needs few.
+-- What fits is json_schema's to say. Beside its keywords ours may stand, which are not published: `bytes` (largest length of a
+-- text in bytes), `is_filled` (an empty text is refused), `check` (a function that gets a text or an object and returns what
+-- was expected instead), `nulls` and `is_sealed` (of tools/shape.lua). Each schema is compiled when it is first needed: most
+-- servers need few, and each starts faster for it.
 local connect = require "demilune.connect"
 local errors = require "demilune.errors"
 local formats = require "demilune.json_schema.formats"
@@ -38,7 +38,10 @@ local function is_filled(_, is_wanted, _, node)
   end or nil
 end
 
-local function check(_, judge, _, node)
+local function check(compiler, judge, place, node)
+  if type(judge) ~= "function" then
+    return compiler:fault(place, "it is no function; write one that returns what was expected, or nil")
+  end
   return function(value)
     if type(value) ~= "string" and type(value) ~= "table" then return nil end
     local expected = judge(value)
@@ -59,7 +62,7 @@ function schema.options(more)
   return options
 end
 
---- Validators by their schemas, as long as these live.
+--- Validators by their schemas, as long as these live. A schema is not changed once it is in use.
 local COMPILED = setmetatable({}, { __mode = "k" })
 
 local function compile(node)

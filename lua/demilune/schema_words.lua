@@ -91,7 +91,7 @@ local TOLD_OF_INTEGERS = { exclusiveMinimum = true, exclusiveMaximum = true }
 
 local function misfit_words(misfit)
   local node, keyword = misfit.schema, misfit.keyword
-  if not node or keyword == "check" then return misfit.expected, keyword == "check" end
+  if not node or keyword == "check" or #misfit.path == 0 then return misfit.expected, keyword == "check" end
   local is_told = TOLD[keyword] and (node.type or node.enum) or TOLD_OF_INTEGERS[keyword] and node.type == "integer"
   if is_told then return schema_words.expected(node), true end
   if type(node.type) == "string" then return schema_words.expected(node) .. ", " .. misfit.expected, true end

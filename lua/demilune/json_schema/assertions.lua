@@ -3,13 +3,29 @@ local decimal = require "demilune.json_schema.decimal"
 local nearest = require "demilune.nearest"
 local values = require "demilune.json_schema.values"
 
-local assertions = {}
+local KEYWORDS = {}
 
-local charge, is_map, is_same, is_whole, matches = values.charge, values.is_map, values.is_same, values.is_whole, values.matches
+local characters, charge, is_map, is_same = values.characters, values.charge, values.is_map, values.is_same
+local is_whole, matches = values.is_whole, values.matches
 
 --- What a part returns where a value does not fit: always the same table, so that a failure costs nothing.
 local function constant(keyword, schema, expected, ...)
   return { keyword = keyword, schema = schema, expected = expected:format(...) }
+end
+
+local function is_finite(value) return math.type(value) ~= nil and value - value == 0 end
+
+--- Pairs of which the first must not be above the second: nothing would fit.
+local ABOVE = {
+  minimum = "maximum", minLength = "maxLength", minItems = "maxItems", minProperties = "maxProperties",
+}
+
+--- To who is strict, bounds that nothing fits are a slip.
+local function check_order(compiler, keyword, least, place, schema)
+  local most = compiler.options.is_strict and ABOVE[keyword] and schema[ABOVE[keyword]]
+  if math.type(most) and least > most then
+    compiler:fault(place, ("it is more than its %s; turn them round"):format(ABOVE[keyword]))
+  end
 end
 
 local function shown(number) return ("%.14g"):format(number) end
@@ -18,8 +34,9 @@ local function shown(number) return ("%.14g"):format(number) end
 
 --- A keyword that compares numbers.
 local function bound(keyword, fits, words)
-  assertions[keyword] = function(compiler, most, place, schema)
-    if not math.type(most) then return compiler:fault(place, "it takes a number; write one") end
+  KEYWORDS[keyword] = function(compiler, most, place, schema)
+    if not is_finite(most) then return compiler:fault(place, "it takes a number; write one") end
+    check_order(compiler, keyword, most, place, schema)
     local fault = constant(keyword, schema, words, shown(most))
     return function(value)
       if type(value) == "number" and not fits(value, most) then return fault end
@@ -32,11 +49,13 @@ bound("minimum", function(value, least) return value >= least end, "at least %s"
 bound("exclusiveMaximum", function(value, most) return value < most end, "less than %s")
 bound("exclusiveMinimum", function(value, least) return value > least end, "more than %s")
 
-function assertions.multipleOf(compiler, factor, place, schema)
-  if not math.type(factor) or factor <= 0 then return compiler:fault(place, "it takes a number above 0; write one") end
-  local fault = constant("multipleOf", schema, "a multiple of %s", shown(factor))
-  return function(value)
-    if type(value) == "number" and not decimal.is_multiple(value, factor) then return fault end
+function KEYWORDS.multipleOf(compiler, factor, place, schema)
+  if not is_finite(factor) or factor <= 0 then return compiler:fault(place, "it takes a number above 0; write one") end
+  local fault, steps = constant("multipleOf", schema, "a multiple of %s", shown(factor)), decimal.steps(factor)
+  return function(value, state)
+    if type(value) ~= "number" then return nil end
+    charge(state, steps)
+    if not decimal.is_multiple(value, factor) then return fault end
   end
 end
 
@@ -47,22 +66,23 @@ local function count_of(compiler, number, place)
 end
 
 local function counting(keyword, words, part)
-  assertions[keyword] = function(compiler, given, place, schema)
+  KEYWORDS[keyword] = function(compiler, given, place, schema)
     local number = count_of(compiler, given, place)
+    if number then check_order(compiler, keyword, number, place, schema) end
     return number and part(number, constant(keyword, schema, words, shown(number)), compiler)
   end
 end
 
 -- A character has one byte to four, so most texts need no counting.
 counting("maxLength", "at most %s characters", function(most, fault)
-  return function(value)
-    if type(value) == "string" and #value > most and (utf8.len(value) or #value) > most then return fault end
+  return function(value, state)
+    if type(value) == "string" and #value > most and (#value > most * 4 or characters(value, state) > most) then return fault end
   end
 end)
 
 counting("minLength", "at least %s characters", function(least, fault)
-  return function(value)
-    if type(value) == "string" and #value < least * 4 and (utf8.len(value) or #value) < least then return fault end
+  return function(value, state)
+    if type(value) == "string" and #value < least * 4 and (#value < least or characters(value, state) < least) then return fault end
   end
 end)
 
@@ -80,29 +100,26 @@ counting("minItems", "at least %s entries", function(least, fault, compiler)
   end
 end)
 
---- Whether an object has more entries than so many.
-local function has_more(value, most)
+--- How many entries an object has, as far as `enough`.
+local function entries_of(value, enough, state)
   local count = 0
   for _ in next, value do
     count = count + 1
-    if count > most then return true end
+    if count >= enough then break end
   end
-  return false
+  charge(state, count)
+  return count
 end
 
 counting("maxProperties", "at most %s entries", function(most, fault)
   return function(value, state)
-    if not is_map(value) then return nil end
-    charge(state, most)
-    if has_more(value, most) then return fault end
+    if is_map(value) and entries_of(value, most + 1, state) > most then return fault end
   end
 end)
 
 counting("minProperties", "at least %s entries", function(least, fault)
   return function(value, state)
-    if not is_map(value) then return nil end
-    charge(state, least)
-    if least > 0 and not has_more(value, least - 1) then return fault end
+    if is_map(value) and entries_of(value, least, state) < least then return fault end
   end
 end)
 
@@ -154,7 +171,7 @@ end
 
 local PLAIN = { string = true, number = true, boolean = true }
 
-function assertions.type(compiler, names, place, schema)
+function KEYWORDS.type(compiler, names, place, schema)
   if type(names) == "string" then names = { names } end
   if type(names) ~= "table" or #names == 0 then return compiler:fault(place, "it takes the name of a type; write one") end
   if not check_types(compiler, names, place) then return nil end
@@ -166,6 +183,7 @@ function assertions.type(compiler, names, place, schema)
 end
 
 local function is_listed(tables, value, state)
+  charge(state, #tables)
   for i = 1, #tables do
     if is_same(value, tables[i], state) then return true end
   end
@@ -173,8 +191,8 @@ local function is_listed(tables, value, state)
 end
 
 --- Lua's keys are equal as JSON's values are: 1 and 1.0 are one key, 1 and true are two.
-function assertions.enum(compiler, list, place, schema)
-  if not compiler:has_list(list, place, "a list of values") then return nil end
+function KEYWORDS.enum(compiler, list, place, schema)
+  if not compiler:has_list(list, place, "a list of values", values.is_json) then return nil end
   if #list == 0 and compiler.options.is_strict then return compiler:fault(place, "it takes a list of values; write one") end
   local plain, tables = {}, {}
   for _, one in ipairs(list) do
@@ -187,7 +205,8 @@ function assertions.enum(compiler, list, place, schema)
   end
 end
 
-function assertions.const(_, wanted, _, schema)
+function KEYWORDS.const(compiler, wanted, place, schema)
+  if not values.is_json(wanted) then return compiler:fault(place, "it takes a value that JSON has; write one") end
   local fault = constant("const", schema, "the one value that the schema names")
   return function(value, state)
     if not is_same(value, wanted, state) then return fault end
@@ -196,7 +215,7 @@ end
 
 -- ---- texts ----
 
-function assertions.pattern(compiler, text, place, schema)
+function KEYWORDS.pattern(compiler, text, place, schema)
   local regex = compiler:regex(text, place)
   local fault = constant("pattern", schema, "a text that fits the schema's pattern")
   return regex and function(value, state)
@@ -205,7 +224,7 @@ function assertions.pattern(compiler, text, place, schema)
 end
 
 --- An annotation, but for the formats that the options hold.
-function assertions.format(compiler, name, place, schema)
+function KEYWORDS.format(compiler, name, place, schema)
   local is_right = compiler.options.formats[name]
   if not is_right and compiler.options.is_strict then
     local known = table.concat(values.names(compiler.options.formats), ", ")
@@ -246,7 +265,7 @@ local function follow_into(target, value, state, seen)
   return fault
 end
 
-assertions["$ref"] = function(compiler, reference, place, _, node)
+KEYWORDS["$ref"] = function(compiler, reference, place, _, node)
   local schema, owner = found(compiler, reference, place, node)
   if schema == nil then return nil end
   local target
@@ -269,11 +288,11 @@ local function dynamic_nodes(compiler, name, place)
 end
 
 --- The outermost resource that was entered and has the anchor decides (core, section 8.2.3.2).
-assertions["$dynamicRef"] = function(compiler, reference, place, schema, node)
+KEYWORDS["$dynamicRef"] = function(compiler, reference, place, schema, node)
   local anchored, _, name = found(compiler, reference, place, node)
   if anchored == nil then return nil end
-  if not name then return assertions["$ref"](compiler, reference, place, schema, node) end
-  local target = assertions["$ref"](compiler, reference, place, schema, node)
+  if not name then return KEYWORDS["$ref"](compiler, reference, place, schema, node) end
+  local target = KEYWORDS["$ref"](compiler, reference, place, schema, node)
   local nodes = dynamic_nodes(compiler, name, place)
   return function(value, state, seen)
     for i = 1, state.entered do
@@ -284,4 +303,5 @@ assertions["$dynamicRef"] = function(compiler, reference, place, schema, node)
   end
 end
 
-return assertions
+---@type { KEYWORDS: table<string, demilune.json_schema.Maker> }
+return { KEYWORDS = KEYWORDS }

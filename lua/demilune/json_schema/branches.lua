@@ -1,7 +1,7 @@
 --- json_schema/branches.lua - keywords that hold a value against several schemas: allOf, anyOf, oneOf, not, if.
 local evaluated = require "demilune.json_schema.evaluated"
 
-local branches = {}
+local KEYWORDS = {}
 
 local function constant(keyword, schema, expected) return { keyword = keyword, schema = schema, expected = expected } end
 
@@ -17,7 +17,7 @@ local function fits(node, value, state, seen)
   return not fault
 end
 
-function branches.allOf(compiler, list, place, _, node)
+function KEYWORDS.allOf(compiler, list, place, _, node)
   local nodes, weight = compiler:listed(list, place, node, true)
   return nodes and function(value, state, seen)
     for i = 1, #nodes do
@@ -37,7 +37,7 @@ local function fitting_count(nodes, value, state, seen, enough)
   return count
 end
 
-function branches.anyOf(compiler, list, place, schema, node)
+function KEYWORDS.anyOf(compiler, list, place, schema, node)
   local nodes, weight = compiler:listed(list, place, node, true)
   local fault = constant("anyOf", schema, "one of the forms that the schema names")
   return nodes and function(value, state, seen)
@@ -45,7 +45,7 @@ function branches.anyOf(compiler, list, place, schema, node)
   end, weight
 end
 
-function branches.oneOf(compiler, list, place, schema, node)
+function KEYWORDS.oneOf(compiler, list, place, schema, node)
   local nodes, weight = compiler:listed(list, place, node, true)
   local fault = constant("oneOf", schema, "exactly one of the forms that the schema names")
   return nodes and function(value, state, seen)
@@ -53,7 +53,7 @@ function branches.oneOf(compiler, list, place, schema, node)
   end, weight
 end
 
-branches["not"] = function(compiler, schema, place, whole, node)
+KEYWORDS["not"] = function(compiler, schema, place, whole, node)
   local below = compiler:within(schema, place, node)
   local fault = constant("not", whole, "another form")
   return function(value, state)
@@ -68,7 +68,7 @@ local function branch(compiler, whole, keyword, place, node)
   return below, below.weight
 end
 
-branches["if"] = function(compiler, schema, place, whole, node)
+KEYWORDS["if"] = function(compiler, schema, place, whole, node)
   local test = compiler:within(schema, place, node)
   local yes, yes_weight = branch(compiler, whole, "then", place, node)
   local no, no_weight = branch(compiler, whole, "else", place, node)
@@ -89,16 +89,17 @@ local function beside_if(compiler, schema, place, whole, node)
   compiler:node(schema, place, node.resource)
 end
 
-branches["then"] = beside_if
-branches["else"] = beside_if
+KEYWORDS["then"] = beside_if
+KEYWORDS["else"] = beside_if
 
 --- Definitions check nothing where they stand, but what is wrong in them is found.
 local function definitions(compiler, map, place, _, node) compiler:named(map, place, node) end
 
-branches["$defs"] = definitions
-branches.definitions = definitions
+KEYWORDS["$defs"] = definitions
+KEYWORDS.definitions = definitions
 
 --- Describes what a text holds, which is not looked into.
-function branches.contentSchema(compiler, schema, place, _, node) compiler:node(schema, place, node.resource) end
+function KEYWORDS.contentSchema(compiler, schema, place, _, node) compiler:node(schema, place, node.resource) end
 
-return branches
+---@type { KEYWORDS: table<string, demilune.json_schema.Maker> }
+return { KEYWORDS = KEYWORDS }

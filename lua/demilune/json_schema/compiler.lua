@@ -1,16 +1,24 @@
---- json_schema/compiler.lua - schemas made into functions, once; keywords are in assertions.lua, objects.lua, lists.lua, branches.lua.
+--- json_schema/compiler.lua - schemas made into functions, once; keywords are in assertions, objects, lists and branches.
 --
--- A part is what one keyword became: fn(value, state, seen) that returns nil, or a constant that says what would fit. Where that is
--- in the value is pushed to state.path on the way out, so that a value that fits costs no path. `seen` gathers what of a value was
--- evaluated, and is there only below a schema with unevaluatedItems or unevaluatedProperties.
+-- A part is what one keyword became: fn(value, state, seen) that returns nil, or a constant that says what would fit. Where
+-- that is in the value is pushed to state.path on the way out, so that a value that fits costs no path. `seen` gathers what
+-- of a value was evaluated, and is there only below a schema with unevaluatedItems or unevaluatedProperties.
+local assertions = require "demilune.json_schema.assertions"
+local branches = require "demilune.json_schema.branches"
 local dialects = require "demilune.json_schema.dialects"
 local evaluated = require "demilune.json_schema.evaluated"
+local lists = require "demilune.json_schema.lists"
 local nearest = require "demilune.nearest"
+local objects = require "demilune.json_schema.objects"
 local patterns = require "demilune.json_schema.patterns"
 local resources = require "demilune.json_schema.resources"
 local values = require "demilune.json_schema.values"
 
 ---@alias demilune.json_schema.Part fun(value: any, state: demilune.json_schema.State, seen?: demilune.json_schema.Seen): table?
+
+--- Makes the part of a keyword, nil where it checks nothing or is wrong, and the weight of the subschemas in it.
+---@alias demilune.json_schema.Maker fun(compiler: demilune.json_schema.Compiler, value: any, place: table, schema: table,
+---  node: demilune.json_schema.Node): demilune.json_schema.Part?, integer?
 
 --- A compiled schema. `fn` is set when all of it is compiled.
 ---@class demilune.json_schema.Node
@@ -33,10 +41,11 @@ local LEVELS_MAX = 64
 local NODES_MAX = 2000
 local FAULTS_MAX = 100
 local LIST_MAX = 10000
---- Keywords by name: fun(compiler, value, place, schema, node): part?, weight?
+--- How each keyword becomes a part.
+---@type table<string, demilune.json_schema.Maker>
 local KEYWORDS = {}
-for _, family in ipairs { "assertions", "objects", "lists", "branches" } do
-  for name, make in pairs(require("demilune.json_schema." .. family)) do KEYWORDS[name] = make end
+for _, family in ipairs { assertions, branches, lists, objects } do
+  for name, make in pairs(family.KEYWORDS) do KEYWORDS[name] = make end
 end
 
 local RANK = {}
@@ -68,6 +77,9 @@ function Compiler:fault(place, text)
 end
 
 --- The place of an entry of what is at a place.
+---@param place table
+---@param key string|integer
+---@return table
 function Compiler.under(place, key) return { up = place, key = key } end
 
 --- Whether a keyword's value is a list that is not too long; else a fault that says what it takes.
@@ -99,6 +111,10 @@ function Compiler:regex(text, place)
 end
 
 --- The node of a subschema that looks at the same value.
+---@param schema any
+---@param place table
+---@param node demilune.json_schema.Node  its schema's
+---@return demilune.json_schema.Node
 function Compiler:within(schema, place, node)
   local below = self:node(schema, place, node.resource)
   node.within[#node.within + 1] = { node = below }
@@ -127,6 +143,10 @@ function Compiler:named(map, place, node, is_within)
 end
 
 --- The same for a list.
+---@param list any
+---@param place table
+---@param node demilune.json_schema.Node
+---@param is_within? boolean
 ---@return demilune.json_schema.Node[]?
 ---@return integer weight
 function Compiler:listed(list, place, node, is_within)
@@ -176,7 +196,7 @@ local MOVED = {
 }
 
 --- A keyword that the dialect lacks is an annotation by the specification; to who is strict it is a slip.
-function Compiler:unknown(keyword, place, dialect)
+local function unknown(self, keyword, place, dialect)
   if not self.options.is_strict or type(keyword) == "string" and keyword:find "^x%-" then return end
   local name, moved = tostring(keyword), MOVED[dialect.name][keyword]
   local near = not moved and nearest.of(name, known_keywords(self, dialect))
@@ -185,11 +205,11 @@ function Compiler:unknown(keyword, place, dialect)
 end
 
 --- The part of one keyword, its rank and weight; nothing for what checks nothing.
-function Compiler:part(keyword, schema, place, node)
+local function part_of(self, keyword, schema, place, node)
   local dialect, below = node.resource.dialect, self.under(place, keyword)
   local value, extension = schema[keyword], self.options.extensions[keyword]
   if extension then return extension(self, value, below, schema, node) end
-  if not dialect.keywords[keyword] then return self:unknown(keyword, place, dialect) end
+  if not dialect.keywords[keyword] then return unknown(self, keyword, place, dialect) end
   local why = self.options.refuse and self.options.refuse(keyword, value, path_of(below))
   if why then return self:fault(below, ("`%s` of a JSON Schema is refused: %s"):format(keyword, why)) end
   local make = KEYWORDS[keyword]
@@ -239,7 +259,7 @@ local function entering(resource, fn)
 end
 
 --- draft-07: all but `$ref` is passed over beside it (section 8.3); to who is strict that is a slip.
-function Compiler:beside_ref(schema, place, dialect)
+local function beside_ref(self, schema, place, dialect)
   for _, keyword in ipairs(self.options.is_strict and values.names(schema) or {}) do
     local kind = dialect.keywords[keyword]
     if keyword ~= "$ref" and keyword ~= "definitions" and keyword ~= "$schema" and kind ~= "words" then
@@ -252,11 +272,11 @@ end
 
 local function by_rank(a, b) return a.rank < b.rank end
 
-function Compiler:fill(node, schema, place)
+local function fill(self, node, schema, place)
   local found, weight, dialect, is_leaf = {}, 1, node.resource.dialect, true
-  local own = dialect.ref_is_alone and schema["$ref"] ~= nil and self:beside_ref(schema, place, dialect) or schema
+  local own = dialect.ref_is_alone and schema["$ref"] ~= nil and beside_ref(self, schema, place, dialect) or schema
   for _, keyword in ipairs(values.names(own)) do
-    local part, more = self:part(keyword, own, place, node)
+    local part, more = part_of(self, keyword, own, place, node)
     if part then
       found[#found + 1] = { part = part, rank = RANK[keyword] }
       weight = weight + 1 + (more or 0)
@@ -299,13 +319,13 @@ function Compiler:node(schema, place, resource)
   end
   node = node_of(nil, resource)
   resource.nodes[schema], self.nodes[#self.nodes + 1] = node, node
-  self:fill(node, schema, place)
+  fill(self, node, schema, place)
   self.level = self.level - 1
   return node
 end
 
 --- Compiles what references led to, and what that refers to.
-function Compiler:finish()
+local function finish(self)
   local at = 1
   while self.waiting[at] and not self.is_too_large do
     local one = self.waiting[at]
@@ -317,7 +337,7 @@ end
 
 --- Notes references that come back to themselves without going into the value: a check of them would not end. Every circle has a
 --- reference in it, since subschemas alone are a tree.
-function Compiler:find_circles()
+local function find_circles(self)
   local state = {}
   local function visit(node, reference)
     if state[node] == "done" then return end
@@ -347,8 +367,8 @@ function compiler.run(schema, options)
     self:fault(self.under(place, keyword), text)
   end)
   local root = self:node(schema, nil, self.resources.root)
-  self:finish()
-  if #self.faults == 0 then self:find_circles() end
+  finish(self)
+  if #self.faults == 0 then find_circles(self) end
   table.sort(self.faults, function(a, b) return a.order < b.order end)
   return #self.faults == 0 and root or nil, self
 end

@@ -25,7 +25,11 @@ local function sum(a, b, m)
   return total
 end
 
+--- The greatest modulus of which two numbers can be multiplied.
+local PLAIN_MAX = 1 << 31
+
 local function product(a, b, m)
+  if m <= PLAIN_MAX then return a * b % m end
   local out = 0
   while b > 0 do
     if b & 1 == 1 then out = sum(out, a, m) end
@@ -42,6 +46,11 @@ local function power_of_ten(exponent, m)
   end
   return out
 end
+
+--- What it costs to hold a value against a factor, in the steps of values.lua.
+---@param factor number
+---@return integer
+function decimal.steps(factor) return parts_of(factor) <= PLAIN_MAX and 8 or 200 end
 
 --- Whether `value` is a whole number of times `factor`.
 ---@param value number

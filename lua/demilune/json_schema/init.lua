@@ -1,8 +1,8 @@
 --- json_schema/init.lua - JSON Schema: 2020-12, and draft-07 where `$schema` says so. The one validator of the program.
 --
--- A schema is compiled once, and then everything in it works or is refused by name: references lead within it alone, since nothing is
--- fetched. `format` annotates, but for the formats that whoever compiles gives a function for; so do title, default and their like.
--- A check is bounded whatever schema and value are: what comes to a limit does not fit.
+-- A schema is compiled once, and then everything in it works or is refused by name: references lead within it alone, since
+-- nothing is fetched. `format` annotates, but for the formats that whoever compiles gives a function for; so do title, default
+-- and their like. A check is bounded whatever schema and value are: what comes to a limit does not fit.
 local compiler = require "demilune.json_schema.compiler"
 local regex = require("demilune.core").regex
 local values = require "demilune.json_schema.values"
@@ -61,7 +61,9 @@ local function misfit_of(fault, state)
   return misfit
 end
 
-local function new_state() return { steps = 0, depth = 0, path = {}, count = 0, foreign = 0, quiet = 0, entered = 0 } end
+local function new_state()
+  return { steps = 0, matches = 0, depth = 0, path = {}, count = 0, foreign = 0, quiet = 0, entered = 0 }
+end
 
 --- What the root says, or the limit that it came to.
 local function judge(root, value, state)
@@ -82,7 +84,7 @@ function Validator:check(value)
   -- Kept between checks; one within another, by a function of an extension, has its own.
   local state = self.state or new_state()
   self.state = nil
-  state.steps = root.weight
+  state.steps, state.matches, state.searching_since_s = root.weight, 0, nil
   if self.has_scope then state.scope, state.entered = { root.resource }, 1 end
   local fault = judge(root, value, state)
   if fault then return nil, misfit_of(fault, state) end

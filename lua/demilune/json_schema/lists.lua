@@ -1,7 +1,7 @@
 --- json_schema/lists.lua - keywords about the entries of arrays. Entries are counted from 1 in paths, as Lua does.
 local values = require "demilune.json_schema.values"
 
-local lists = {}
+local KEYWORDS = {}
 
 local charge, push = values.charge, values.push
 
@@ -43,10 +43,10 @@ local function prefix_part(compiler, list, place, node)
   end, weight
 end
 
-function lists.prefixItems(compiler, list, place, _, node) return prefix_part(compiler, list, place, node) end
+function KEYWORDS.prefixItems(compiler, list, place, _, node) return prefix_part(compiler, list, place, node) end
 
 --- draft-07 has the prefix here, as a list.
-function lists.items(compiler, schema, place, whole, node)
+function KEYWORDS.items(compiler, schema, place, whole, node)
   local is_old = node.resource.dialect.ref_is_alone
   if is_old and values.is_list(schema) then
     if #schema == 0 then return nil end
@@ -57,7 +57,7 @@ function lists.items(compiler, schema, place, whole, node)
   return rest_part(compiler, prefix + 1, compiler:node(schema, place, node.resource))
 end
 
-function lists.additionalItems(compiler, schema, place, whole, node)
+function KEYWORDS.additionalItems(compiler, schema, place, whole, node)
   local below = compiler:node(schema, place, node.resource)
   if not values.is_list(whole.items) then
     if compiler.options.is_strict then compiler:fault(place, "it stands beside a list in `items`; write `items` alone") end
@@ -73,7 +73,7 @@ local function bound_of(compiler, whole, keyword, node, otherwise)
   return values.is_whole(number) and number >= 0 and number or otherwise
 end
 
-function lists.contains(compiler, schema, place, whole, node)
+function KEYWORDS.contains(compiler, schema, place, whole, node)
   local below = compiler:node(schema, place, node.resource)
   local least, most = bound_of(compiler, whole, "minContains", node, 1), bound_of(compiler, whole, "maxContains", node, math.huge)
   local is_list, fault = compiler.is_list, constant("contains", whole, "as many fitting entries as the schema says")
@@ -104,10 +104,10 @@ local function beside_contains(compiler, number, place, whole)
   end
 end
 
-lists.minContains = beside_contains
-lists.maxContains = beside_contains
+KEYWORDS.minContains = beside_contains
+KEYWORDS.maxContains = beside_contains
 
-function lists.unevaluatedItems(compiler, schema, place, _, node)
+function KEYWORDS.unevaluatedItems(compiler, schema, place, _, node)
   local below = compiler:node(schema, place, node.resource)
   local is_list = compiler.is_list
   return function(value, state, seen)
@@ -125,7 +125,7 @@ function lists.unevaluatedItems(compiler, schema, place, _, node)
   end
 end
 
-function lists.uniqueItems(compiler, is_unique, place, schema)
+function KEYWORDS.uniqueItems(compiler, is_unique, place, schema)
   if type(is_unique) ~= "boolean" then return compiler:fault(place, "it takes true or false; write one") end
   local is_list, fault = compiler.is_list, constant("uniqueItems", schema, "no entry twice")
   return is_unique and function(value, state)
@@ -141,4 +141,5 @@ function lists.uniqueItems(compiler, is_unique, place, schema)
   end or nil
 end
 
-return lists
+---@type { KEYWORDS: table<string, demilune.json_schema.Maker> }
+return { KEYWORDS = KEYWORDS }

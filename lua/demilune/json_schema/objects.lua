@@ -3,7 +3,7 @@
 -- Of several entries that do not fit, the first by name is named, so that a fault is always the same; all are looked at for that.
 local values = require "demilune.json_schema.values"
 
-local objects = {}
+local KEYWORDS = {}
 
 local charge, matches, push = values.charge, values.matches, values.push
 
@@ -14,7 +14,7 @@ local function map_test(schema) return schema.type == "object" and is_known or v
 
 local function constant(keyword, schema, expected) return { keyword = keyword, schema = schema, expected = expected } end
 
-function objects.properties(compiler, map, place, schema, node)
+function KEYWORDS.properties(compiler, map, place, schema, node)
   local is_map = map_test(schema)
   local nodes, weight = compiler:named(map, place, node)
   if not nodes then return nil end
@@ -74,7 +74,7 @@ local function patterned(compiler, map, place, node)
   return list
 end
 
-function objects.patternProperties(compiler, map, place, schema, node)
+function KEYWORDS.patternProperties(compiler, map, place, schema, node)
   local list = patterned(compiler, map, place, node)
   if not list then return nil end
   -- For `additionalProperties` beside it.
@@ -138,7 +138,7 @@ local function additional_part(is_map, known, list, below)
   end
 end
 
-function objects.additionalProperties(compiler, schema, place, whole, node)
+function KEYWORDS.additionalProperties(compiler, schema, place, whole, node)
   local below = compiler:node(schema, place, node.resource)
   local known = type(whole.properties) == "table" and whole.properties or {}
   local is_map = map_test(whole)
@@ -154,7 +154,7 @@ function objects.additionalProperties(compiler, schema, place, whole, node)
   return function(value, state, seen) return part(value, state, seen) end
 end
 
-function objects.unevaluatedProperties(compiler, schema, place, whole, node)
+function KEYWORDS.unevaluatedProperties(compiler, schema, place, whole, node)
   local is_map = map_test(whole)
   local below = compiler:node(schema, place, node.resource)
   return function(value, state, seen)
@@ -169,7 +169,7 @@ function objects.unevaluatedProperties(compiler, schema, place, whole, node)
   end
 end
 
-function objects.propertyNames(compiler, schema, place, whole, node)
+function KEYWORDS.propertyNames(compiler, schema, place, whole, node)
   local below = compiler:node(schema, place, node.resource)
   local is_map = map_test(whole)
   local fault = constant("propertyNames", whole, "an object whose names the schema takes")
@@ -197,7 +197,7 @@ local function lacking(value, names, state, fault)
   end
 end
 
-function objects.required(compiler, names, place, schema)
+function KEYWORDS.required(compiler, names, place, schema)
   if not compiler:has_list(names, place, "a list of names", is_name) then return nil end
   local is_map, fault = map_test(schema), constant("required", schema, "given")
   return function(value, state)
@@ -205,7 +205,7 @@ function objects.required(compiler, names, place, schema)
   end, #names
 end
 
-function objects.dependentRequired(compiler, map, place, schema)
+function KEYWORDS.dependentRequired(compiler, map, place, schema)
   if type(map) ~= "table" or values.is_list(map) then
     return compiler:fault(place, "it takes lists of names by name; write them")
   end
@@ -224,7 +224,7 @@ function objects.dependentRequired(compiler, map, place, schema)
   end, weight
 end
 
-function objects.dependentSchemas(compiler, map, place, schema, node)
+function KEYWORDS.dependentSchemas(compiler, map, place, schema, node)
   local is_map = map_test(schema)
   local nodes, weight = compiler:named(map, place, node, true)
   if not nodes then return nil end
@@ -239,7 +239,7 @@ function objects.dependentSchemas(compiler, map, place, schema, node)
 end
 
 --- draft-07: lists of names and schemas in one map.
-function objects.dependencies(compiler, map, place, schema, node)
+function KEYWORDS.dependencies(compiler, map, place, schema, node)
   if type(map) ~= "table" or values.is_list(map) then
     return compiler:fault(place, "it takes lists of names and schemas by name; write them")
   end
@@ -247,11 +247,12 @@ function objects.dependencies(compiler, map, place, schema, node)
   for name, one in pairs(map) do
     if values.is_list(one) then lists[name] = one else schemas[name] = one end
   end
-  local names_part, names_weight = objects.dependentRequired(compiler, lists, place, schema)
-  local schemas_part, schemas_weight = objects.dependentSchemas(compiler, schemas, place, schema, node)
+  local names_part, names_weight = KEYWORDS.dependentRequired(compiler, lists, place, schema)
+  local schemas_part, schemas_weight = KEYWORDS.dependentSchemas(compiler, schemas, place, schema, node)
   return names_part and schemas_part and function(value, state, seen)
     return names_part(value, state) or schemas_part(value, state, seen)
   end or nil, (names_weight or 0) + (schemas_weight or 0)
 end
 
-return objects
+---@type { KEYWORDS: table<string, demilune.json_schema.Maker> }
+return { KEYWORDS = KEYWORDS }

@@ -1,7 +1,7 @@
 --- json_schema/patterns.lua - regular expressions of ECMA-262, which JSON Schema means, in the words of PCRE2.
 --
--- Only what the two read differently is rewritten. What ECMA-262 lacks and PCRE2 has works as in PCRE2: a pattern that says more is
--- no reason to refuse a schema. Matching is bounded by core.regex.
+-- Only what the two read differently is rewritten. What ECMA-262 lacks and PCRE2 has works as in PCRE2: a pattern that says
+-- more is no reason to refuse a schema. Matching is bounded by core.regex.
 local patterns = {}
 
 --- Regular expressions of one schema.
@@ -60,19 +60,20 @@ end
 function patterns.translate(text)
   local out, at, is_in_set = {}, 1, false
   while at <= #text do
-    local sign, made, length = text:sub(at, at), nil, 1
+    local sign = text:sub(at, at)
+    local made, length = sign, 1
     if sign == "\\" then
       made, length = escape(text, at, is_in_set)
     elseif is_in_set then
       is_in_set = sign ~= "]"
       -- PCRE2 takes "[" before ":", "." and "=" in a set for a name of a class.
-      made = sign == "[" and "\\[" or sign
+      if sign == "[" then made = "\\[" end
     elseif sign == "[" then
-      is_in_set, made, length = true, text:match("^%[%^?", at), #text:match("^%[%^?", at)
+      local opening = text:match("^%[%^?", at)
       -- A set that ends at once: nothing and everything in ECMA-262, not ended in PCRE2.
-      if text:sub(at + length, at + length) == "]" then
-        made, length, is_in_set = made == "[" and "(?!)" or "(?s:.)", length + 1, false
-      end
+      local is_empty = text:sub(at + #opening, at + #opening) == "]"
+      made, length, is_in_set = opening, #opening + (is_empty and 1 or 0), not is_empty
+      if is_empty then made = opening == "[" and "(?!)" or "(?s:.)" end
     else
       made = PLAIN[sign] or sign
     end

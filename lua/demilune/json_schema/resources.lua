@@ -1,7 +1,7 @@
---- json_schema/resources.lua - the names in a schema, and what a reference means: `$id`, `$anchor`, `$dynamicAnchor`, JSON pointers.
+--- json_schema/resources.lua - the names in a schema ($id, $anchor, $dynamicAnchor, JSON pointers), and what a reference means.
 --
--- A schema may hold others with names of their own (resources). Only places that the dialect takes for subschemas count: an `$id`
--- within `enum` or an unknown keyword names nothing.
+-- A schema may hold others with names of their own (resources). Only places that the dialect takes for subschemas count: an
+-- `$id` within `enum` or an unknown keyword names nothing.
 local dialects = require "demilune.json_schema.dialects"
 local uri = require "demilune.json_schema.uri"
 local values = require "demilune.json_schema.values"
@@ -26,33 +26,13 @@ local ANCHOR = "^[%a_][%w._-]*$"
 --- draft-07: also a colon, since it is the whole fragment of an `$id`.
 local OLD_ANCHOR = "^[%a_][%w._:-]*$"
 
-function Resources:add(name, root, dialect)
+local function add(self, name, root, dialect)
   local resource = { name = name, root = root, dialect = dialect, anchors = {}, dynamic = {}, nodes = {} }
   self.list[#self.list + 1], self.by_name[name] = resource, resource
   return resource
 end
 
---- The resource of a schema with an `$id`; its own parent's without one.
-function Resources:named(schema, parent, place)
-  local id = schema["$id"]
-  if id == nil or parent.dialect.ref_is_alone and schema["$ref"] ~= nil then return parent end
-  if type(id) ~= "string" then return parent, self.note(place, "$id", "it takes a reference; write one in quotes") end
-  local name, anchor = uri.resolve(parent.name, id)
-  local own = parent
-  if name ~= parent.name or parent.root ~= schema and not id:find "^#" then
-    if self.by_name[name] and self.by_name[name].root ~= schema then
-      return parent, self.note(place, "$id", "another part of the schema has this name too; give each its own")
-    end
-    own = self:add(name, schema, parent.dialect)
-  end
-  if anchor ~= "" then
-    if not parent.dialect.ref_is_alone then return own, self.note(place, "$id", "it has a fragment; write $anchor") end
-    self:anchor(own, anchor, schema, place, "$id", OLD_ANCHOR)
-  end
-  return own
-end
-
-function Resources:anchor(resource, name, schema, place, keyword, pattern)
+local function add_anchor(self, resource, name, schema, place, keyword, pattern)
   if type(name) ~= "string" or not name:find(pattern or ANCHOR) then
     return self.note(place, keyword, "it takes a name of letters, digits, `_`, `-` and `.`; write one")
   end
@@ -62,8 +42,28 @@ function Resources:anchor(resource, name, schema, place, keyword, pattern)
   resource.anchors[name] = schema
 end
 
+--- The resource of a schema with an `$id`; its own parent's without one.
+local function resource_of(self, schema, parent, place)
+  local id = schema["$id"]
+  if id == nil or parent.dialect.ref_is_alone and schema["$ref"] ~= nil then return parent end
+  if type(id) ~= "string" then return parent, self.note(place, "$id", "it takes a reference; write one in quotes") end
+  local name, anchor = uri.resolve(parent.name, id)
+  local own = parent
+  if name ~= parent.name or parent.root ~= schema and not id:find "^#" then
+    if self.by_name[name] and self.by_name[name].root ~= schema then
+      return parent, self.note(place, "$id", "another part of the schema has this name too; give each its own")
+    end
+    own = add(self, name, schema, parent.dialect)
+  end
+  if anchor ~= "" then
+    if not parent.dialect.ref_is_alone then return own, self.note(place, "$id", "it has a fragment; write $anchor") end
+    add_anchor(self, own, anchor, schema, place, "$id", OLD_ANCHOR)
+  end
+  return own
+end
+
 --- The dialect of a resource: that of its `$schema`, where there is one.
-function Resources:read_dialect(resource, schema, place)
+local function read_dialect(self, resource, schema, place)
   if schema["$schema"] == nil then return end
   local dialect = dialects.of(schema["$schema"])
   if not dialect then
@@ -76,28 +76,28 @@ function Resources:read_dialect(resource, schema, place)
 end
 
 --- Looks over a schema and everything in it.
-function Resources:index(schema, parent, place, level)
+local function index(self, schema, parent, place, level)
   if type(schema) ~= "table" or values.is_list(schema) or self.owner[schema] then return end
   -- What is too deep is named when it is compiled.
   if level > self.levels_max then return end
-  local resource = self:named(schema, parent, place)
+  local resource = resource_of(self, schema, parent, place)
   self.owner[schema] = resource
-  self:read_dialect(resource, schema, place)
+  read_dialect(self, resource, schema, place)
   local keywords = resource.dialect.keywords
-  if keywords["$anchor"] and schema["$anchor"] ~= nil then self:anchor(resource, schema["$anchor"], schema, place, "$anchor") end
-  local dynamic = keywords["$dynamicAnchor"] and schema["$dynamicAnchor"]
-  if dynamic ~= nil and dynamic then
-    self:anchor(resource, dynamic, schema, place, "$dynamicAnchor")
+  local anchor, dynamic = keywords["$anchor"] and schema["$anchor"], keywords["$dynamicAnchor"] and schema["$dynamicAnchor"]
+  if anchor ~= nil then add_anchor(self, resource, anchor, schema, place, "$anchor") end
+  if dynamic ~= nil then
+    add_anchor(self, resource, dynamic, schema, place, "$dynamicAnchor")
     if type(dynamic) == "string" then resource.dynamic[dynamic], self.has_dynamic = schema, true end
   end
   dialects.each_subschema(resource.dialect, schema, function(part, keyword, key)
     local below = { up = place, key = keyword }
-    self:index(part, resource, key == nil and below or { up = below, key = key }, level + 1)
+    index(self, part, resource, key == nil and below or { up = below, key = key }, level + 1)
   end)
 end
 
 --- Where a JSON pointer leads from the root of a resource.
-function Resources:walk(resource, tokens)
+local function walk(self, resource, tokens)
   local at, owner = resource.root, resource
   for _, token in ipairs(tokens) do
     if type(at) ~= "table" then return nil end
@@ -120,7 +120,7 @@ function Resources:find(reference, from)
   if not resource then return nil, "it leads out of the schema, and nothing is fetched; put the definition into `$defs`" end
   local tokens = uri.pointer(fragment)
   if tokens then
-    local schema, owner = self:walk(resource, tokens)
+    local schema, owner = walk(self, resource, tokens)
     local is_schema = type(schema) == "boolean" or type(schema) == "table" and not values.is_list(schema)
     if not is_schema then return nil, "there is no such place in the schema; add the definition" end
     return schema, owner
@@ -142,14 +142,14 @@ function resources.of(schema, dialect, levels_max, note)
   local self = setmetatable({
     by_name = {}, owner = {}, list = {}, has_dynamic = false, levels_max = levels_max, note = note,
   }, Resources)
-  local root = self:add("", schema, dialect)
+  local root = add(self, "", schema, dialect)
   if type(schema) == "table" and dialects.of(schema["$schema"]) then root.dialect = dialects.of(schema["$schema"]) end
   self.root = root
   if type(schema) == "table" and type(schema["$id"]) == "string" and not (root.dialect.ref_is_alone and schema["$ref"] ~= nil) then
     root.name = uri.resolve("", schema["$id"])
     self.by_name[root.name] = root
   end
-  self:index(schema, root, nil, 1)
+  index(self, schema, root, nil, 1)
   return self
 end
 

@@ -6,12 +6,17 @@ local json = require("demilune.core").json
 
 local values = {}
 
---- Steps of one check: subschemas and entries that are looked at. Twice what a message can hold.
-values.STEPS_MAX = 400000
+--- Steps of one check: keywords, entries and pieces of text that are looked at. Ten times what a message can hold; some tenths
+--- of a second.
+values.STEPS_MAX = 2000000
 --- References in each other, and levels of values that are compared.
 values.DEPTH_MAX = 512
---- Bytes of a text that a regular expression may search for one step.
+--- Bytes of a text that are looked at for one step.
 values.BYTES_A_STEP = 256
+--- Processor time of a check from its first regular expression on, and how many matches go by between looks at the clock. Each
+--- match by itself is bounded by core.regex.
+local SEARCH_S_MAX = 0.3
+local MATCHES_A_LOOK = 8
 
 --- What is raised when a check comes to a limit.
 values.TOO_MUCH = { expected = "smaller: it takes too long to check" }
@@ -20,6 +25,8 @@ values.UNDECIDED = { expected = "a text that its pattern can be held against wit
 
 ---@class demilune.json_schema.State
 ---@field steps integer
+---@field matches integer  of regular expressions
+---@field searching_since_s? number
 ---@field depth integer
 ---@field path any[]        from the innermost key outward
 ---@field count integer     keys in it
@@ -59,6 +66,26 @@ function values.is_whole(value)
   return kind == "integer" or kind == "float" and value == math.floor(value) and value - value == 0
 end
 
+--- Levels of a value within a schema.
+local LITERAL_LEVELS_MAX = 64
+
+--- Whether a value is one that JSON has.
+---@param value any
+---@param level? integer
+---@return boolean
+function values.is_json(value, level)
+  local kind = type(value)
+  if kind == "number" then return value - value == 0 end
+  if kind ~= "table" then return kind == "string" or kind == "boolean" or value == json.null end
+  level = (level or 0) + 1
+  if level > LITERAL_LEVELS_MAX then return false end
+  local key_kind = values.is_list(value) and "number" or "string"
+  for key, part in pairs(value) do
+    if type(key) ~= key_kind or not values.is_json(part, level) then return false end
+  end
+  return true
+end
+
 --- Counts steps, and raises when there are none left.
 ---@param state demilune.json_schema.State
 ---@param steps integer
@@ -68,6 +95,12 @@ function values.charge(state, steps)
   if now > values.STEPS_MAX then error(values.TOO_MUCH, 0) end
 end
 
+local function look_at_clock(state)
+  local now_s = os.clock()
+  state.searching_since_s = state.searching_since_s or now_s
+  if now_s - state.searching_since_s > SEARCH_S_MAX then error(values.TOO_MUCH, 0) end
+end
+
 --- Whether a text matches. What a limit leaves undecided ends the check, since `not` would turn a no into a yes.
 ---@param regex demilune.core.regex.Regex
 ---@param text string
@@ -75,9 +108,20 @@ end
 ---@return boolean
 function values.matches(regex, text, state)
   values.charge(state, 1 + #text // values.BYTES_A_STEP)
+  if state.matches % MATCHES_A_LOOK == 0 then look_at_clock(state) end
+  state.matches = state.matches + 1
   local does_match = regex:matches(text)
   if does_match == nil then error(values.UNDECIDED, 0) end
   return does_match
+end
+
+--- How many characters a text has; bytes where it is no UTF-8.
+---@param text string
+---@param state demilune.json_schema.State
+---@return integer
+function values.characters(text, state)
+  values.charge(state, #text // values.BYTES_A_STEP)
+  return utf8.len(text) or #text
 end
 
 --- Notes a key on the way out of a fault.
@@ -101,8 +145,7 @@ function values.is_same(a, b, state, depth)
   if type(a) ~= "table" or type(b) ~= "table" then return false end
   depth = (depth or 0) + 1
   if depth > values.DEPTH_MAX then error(values.TOO_DEEP, 0) end
-  if values.is_list(a) ~= values.is_list(b) and (next(a) ~= nil or next(b) ~= nil) then return false end
-  if #a ~= #b then return false end
+  if values.is_list(a) ~= values.is_list(b) or #a ~= #b then return false end
   for key, value in pairs(a) do
     values.charge(state, 1)
     local other = b[key]
