@@ -1,9 +1,10 @@
---- schema.lua - schemas of tools: what clients see of them, arguments made ready for a handler, values that services answer.
+--- schema.lua - schemas of tools: what clients see of them, arguments made ready for a handler, values that services
+--- answer.
 --
--- What fits is json_schema's to say. Beside its keywords ours may stand, which are not published: `bytes` (largest length of a
--- text in bytes), `is_filled` (an empty text is refused), `check` (a function that gets a text or an object and returns what
--- was expected instead), `nulls` and `is_sealed` (of tools/shape.lua). Each schema is compiled when it is first needed: most
--- servers need few, and each starts faster for it.
+-- What fits is json_schema's to say. Beside its keywords ours may stand, which are not published: `bytes` (largest
+-- length of a text in bytes), `is_filled` (an empty text is refused), `check` (a function that gets a text or an object
+-- and returns what was expected instead), `nulls` and `is_sealed` (of tools/shape.lua). Each schema is compiled when it
+-- is first needed: most servers need few, and each starts faster for it.
 local connect = require "demilune.connect"
 local errors = require "demilune.errors"
 local formats = require "demilune.json_schema.formats"
@@ -67,7 +68,9 @@ local COMPILED = setmetatable({}, { __mode = "k" })
 
 local function compile(node)
   local validator, faults = require("demilune.json_schema").compile(node, schema.options())
-  if not validator then error("a schema of the server: " .. table.concat(faults[1].path, ".") .. ": " .. faults[1].text, 0) end
+  if not validator then
+    error(("a schema of the server: %s: %s"):format(table.concat(faults[1].path, "."), faults[1].text), 0)
+  end
   COMPILED[node] = validator
   return validator
 end
@@ -83,7 +86,8 @@ local SCHEMA_MAPS = {
 }
 local SCHEMAS = {
   additionalProperties = true, additionalItems = true, propertyNames = true, contains = true, ["not"] = true,
-  ["if"] = true, ["then"] = true, ["else"] = true, unevaluatedItems = true, unevaluatedProperties = true, contentSchema = true,
+  ["if"] = true, ["then"] = true, ["else"] = true, unevaluatedItems = true, unevaluatedProperties = true,
+  contentSchema = true,
 }
 
 local function as_list(value) return json.array(table.move(value, 1, #value, 1, {})) end
@@ -97,7 +101,9 @@ end
 --- draft-07's `dependencies` and our `dependentRequired`: lists of names, and schemas.
 local function public_dependencies(map)
   local out = {}
-  for name, one in pairs(map) do out[name] = type(one) == "table" and one[1] ~= nil and as_list(one) or schema.public(one) end
+  for name, one in pairs(map) do
+    out[name] = type(one) == "table" and one[1] ~= nil and as_list(one) or schema.public(one)
+  end
   return out
 end
 
@@ -197,24 +203,50 @@ local function refuse_nul(arguments)
   end
 end
 
+--- An input schema of which only what it says of single arguments is left.
+local function singly(input)
+  local out = {}
+  for _, key in ipairs { "$schema", "$id", "$defs", "definitions", "properties" } do out[key] = input[key] end
+  return out
+end
+
+--- Whether a property may be null as far as its type says; nil where that does not tell.
+local function may_be_null(node)
+  if type(node) == "table" and type(node.type) == "string" then return node.type == "null" end
+  if type(node) == "table" and node.enum and not node.type then
+    for _, value in ipairs(node.enum) do
+      if value == json.null then return nil end
+    end
+    return false
+  end
+end
+
+--- Which arguments an input schema takes null for.
+local function nullable(input)
+  local found, judge = {}, nil
+  for name, node in pairs(input.properties) do
+    found[name] = may_be_null(node)
+    if found[name] == nil then
+      judge = judge or require("demilune.json_schema").compile(singly(input), schema.options())
+      found[name] = judge ~= nil and judge:check { [name] = json.null } == true
+    end
+  end
+  return found
+end
+
 --- What is known of the arguments of an input schema: which default, and which take null.
 local function form_of(input)
-  local form = { validator = validator_of(input), defaults = {}, takes_null = {} }
-  local alone = { ["$schema"] = input["$schema"], ["$defs"] = input["$defs"], definitions = input.definitions }
-  alone.properties = input.properties
-  local json_schema = require "demilune.json_schema"
-  local judge = json_schema.compile(alone, schema.options())
+  local form = { validator = validator_of(input), defaults = {}, takes_null = nullable(input) }
   for name, node in pairs(input.properties) do
     if type(node) == "table" and node.default ~= nil then form.defaults[#form.defaults + 1] = name end
-    form.takes_null[name] = judge ~= nil and judge:check { [name] = json.null } == true
   end
   return form
 end
 
 local FORMS = setmetatable({}, { __mode = "k" })
 
---- Checks arguments against an input schema and returns a fresh table of them: defaults filled in, what is null where the
---- schema takes no null left out, integral floats turned into integers. Raises `invalid_argument`.
+--- Checks arguments against an input schema and returns a fresh table of them: defaults filled in, what is null where
+--- the schema takes no null left out, integral floats turned into integers. Raises `invalid_argument`.
 ---@param input table   {properties, required, additionalProperties = false, …}
 ---@param arguments table
 ---@return table
@@ -253,15 +285,13 @@ end
 ---@param value any
 ---@return any
 function schema.argument(input, name, value)
-  local alone = { ["$schema"] = input["$schema"], ["$defs"] = input["$defs"], definitions = input.definitions }
-  alone.properties = { [name] = input.properties[name] }
-  return schema.check(alone, { [name] = value })[name]
+  return schema.check(singly(input), { [name] = value })[name]
 end
 
 -- ---- answers of services ----
 
---- Where a decoded value does not satisfy a schema, as a path of the schema's own names ("/id"; "/?" for a name it lacks);
---- nil where it does.
+--- Where a decoded value does not satisfy a schema, as a path of the schema's own names ("/id"; "/?" for a name it
+--- lacks); nil where it does.
 ---@param node table
 ---@param value any
 ---@return string?
@@ -270,8 +300,9 @@ function schema.fault(node, value)
   return not fits and require("demilune.json_schema").pointer(misfit, "?") or nil
 end
 
---- A copy of a decoded value without what a schema does not name, at every level; an optional property that is null where
---- the schema takes none is left out too, and integral floats become integers. What does not fit stays, for `fault`.
+--- A copy of a decoded value without what a schema does not name, at every level; an optional property that is null
+--- where the schema takes none is left out too, and integral floats become integers. What does not fit stays, for
+--- `fault`.
 ---@param node table
 ---@param value any
 ---@return any

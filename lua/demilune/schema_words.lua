@@ -1,4 +1,5 @@
---- schema_words.lua - what a schema takes, in words, and the error of an argument that does not fit: named, but never repeated.
+--- schema_words.lua - what a schema takes, in words, and the error of an argument that does not fit: named, but never
+--- repeated.
 local errors = require "demilune.errors"
 
 local schema_words = {}
@@ -103,7 +104,11 @@ local function field_of(misfit)
   local field
   for i = 1, misfit.known do
     local key = misfit.path[i]
-    if math.type(key) then field = ("%s[%d]"):format(field or "", key - 1) else field = field and field .. "." .. key or key end
+    if math.type(key) then
+      field = ("%s[%d]"):format(field or "", key - 1)
+    else
+      field = field and field .. "." .. key or key
+    end
   end
   return field
 end
@@ -142,7 +147,8 @@ function schema_words.refuse(input, misfit)
     local of = node and schema_words.expected(node)
     expected, is_noun = of and of ~= "object" and of or "object, each entry as its schema says", true
   end
-  raise(field, expected, node, ("%s must be %s."):format(field or "The arguments", is_noun and article(expected) or expected))
+  local words = is_noun and article(expected) or expected
+  raise(field, expected, node, ("%s must be %s."):format(field or "The arguments", words))
 end
 
 --- Raises `invalid_argument` for a text with NUL in it.

@@ -1,8 +1,8 @@
 --- The official JSON-Schema-Test-Suite, drafts 2020-12 and 07, as Debian's libtest-json-schema-acceptance-perl has it.
 --
--- Not a case may fail. Groups whose schema is refused when it is compiled are told apart and stand in REFUSED with the reason,
--- so that a new one shows. The suite has unknown keywords, which annotate, so nothing here is strict. $DML_SCHEMA_SUITE names
--- another copy of the suite's folder `tests`.
+-- Not a case may fail. Groups whose schema is refused when it is compiled are told apart and stand in REFUSED with the
+-- reason, so that a new one shows. The suite has unknown keywords, which annotate, so nothing here is strict.
+-- $DML_SCHEMA_SUITE names another copy of the suite's folder `tests`.
 
 local json_schema = require "demilune.json_schema"
 local json = require("demilune.core").json
@@ -28,8 +28,8 @@ local REFUSED = {
   ["draft-07"] = { ["definitions.json"] = { OUTSIDE, 2 }, ["ref.json"] = { OUTSIDE, 2 }, ["refRemote.json"] = { OUTSIDE, 21 } },
 }
 
--- Of the optional files: formats beyond ours are annotations, as are `content…` and what 2020-12 took out; numbers beyond int64 and
--- double are no JSON to us.
+-- Of the optional files: formats beyond ours are annotations, as are `content…` and what 2020-12 took out; numbers
+-- beyond int64 and double are no JSON to us.
 local OPTIONAL = {
   ["2020-12"] = {
     "ecmascript-regex.json", "float-overflow.json", "no-schema.json", "non-bmp-regex.json", "refOfUnknownKeyword.json",

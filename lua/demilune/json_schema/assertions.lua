@@ -1,4 +1,4 @@
---- json_schema/assertions.lua - keywords that hold no subschema: types, values, numbers, texts; and references.
+--- json_schema/assertions.lua - keywords that hold no subschema: types, values, numbers, texts.
 local decimal = require "demilune.json_schema.decimal"
 local nearest = require "demilune.nearest"
 local values = require "demilune.json_schema.values"
@@ -76,13 +76,15 @@ end
 -- A character has one byte to four, so most texts need no counting.
 counting("maxLength", "at most %s characters", function(most, fault)
   return function(value, state)
-    if type(value) == "string" and #value > most and (#value > most * 4 or characters(value, state) > most) then return fault end
+    if type(value) ~= "string" or #value <= most then return nil end
+    if #value > most * 4 or characters(value, state) > most then return fault end
   end
 end)
 
 counting("minLength", "at least %s characters", function(least, fault)
   return function(value, state)
-    if type(value) == "string" and #value < least * 4 and (#value < least or characters(value, state) < least) then return fault end
+    if type(value) ~= "string" or #value >= least * 4 then return nil end
+    if #value < least or characters(value, state) < least then return fault end
   end
 end)
 
@@ -193,7 +195,7 @@ end
 --- Lua's keys are equal as JSON's values are: 1 and 1.0 are one key, 1 and true are two.
 function KEYWORDS.enum(compiler, list, place, schema)
   if not compiler:has_list(list, place, "a list of values", values.is_json) then return nil end
-  if #list == 0 and compiler.options.is_strict then return compiler:fault(place, "it takes a list of values; write one") end
+  if #list == 0 and compiler.options.is_strict then return compiler:fault(place, "its list is empty; write a value") end
   local plain, tables = {}, {}
   for _, one in ipairs(list) do
     if type(one) == "table" then tables[#tables + 1] = one else plain[one] = true end
@@ -228,78 +230,12 @@ function KEYWORDS.format(compiler, name, place, schema)
   local is_right = compiler.options.formats[name]
   if not is_right and compiler.options.is_strict then
     local known = table.concat(values.names(compiler.options.formats), ", ")
-    return compiler:fault(place, "this format is not checked; write " .. (known ~= "" and known .. ", or " or "") .. "a `pattern`")
+    known = known ~= "" and known .. ", or " or ""
+    return compiler:fault(place, ("this format is not checked; write %sa `pattern`"):format(known))
   end
   local fault = constant("format", schema, "a text of the format %s", tostring(name))
   return is_right and function(value)
     if type(value) == "string" and not is_right(value) then return fault end
-  end
-end
-
--- ---- references ----
-
---- Follows a reference to a node, within the limits.
-local function follow(node, value, state, seen)
-  local depth = state.depth + 1
-  if depth > values.DEPTH_MAX then error(values.TOO_DEEP, 0) end
-  charge(state, node.weight)
-  state.depth = depth
-  local fault = node.fn(value, state, seen)
-  state.depth = depth - 1
-  return fault
-end
-
-local function found(compiler, reference, place, node)
-  if type(reference) ~= "string" then return compiler:fault(place, "it takes a reference; write one in quotes") end
-  local schema, owner, dynamic = compiler.resources:find(reference, node.resource)
-  if schema == nil then return compiler:fault(place, owner) end
-  return schema, owner, dynamic
-end
-
---- Follows into another resource, for `$dynamicRef` behind it.
-local function follow_into(target, value, state, seen)
-  local entered = state.entered + 1
-  state.scope[entered], state.entered = target.resource, entered
-  local fault = follow(target, value, state, seen)
-  state.entered = entered - 1
-  return fault
-end
-
-KEYWORDS["$ref"] = function(compiler, reference, place, _, node)
-  local schema, owner = found(compiler, reference, place, node)
-  if schema == nil then return nil end
-  local target
-  compiler:later(schema, owner, place, function(made)
-    target = made
-    node.within[#node.within + 1] = { node = made, reference = place }
-  end)
-  local step = compiler.resources.has_dynamic and follow_into or follow
-  return function(value, state, seen) return step(target, value, state, seen) end
-end
-
---- The nodes of all schemas with a `$dynamicAnchor` of that name, by their resources.
-local function dynamic_nodes(compiler, name, place)
-  local nodes = {}
-  for _, resource in ipairs(compiler.resources.list) do
-    local schema = resource.dynamic[name]
-    if schema then compiler:later(schema, resource, place, function(made) nodes[resource] = made end) end
-  end
-  return nodes
-end
-
---- The outermost resource that was entered and has the anchor decides (core, section 8.2.3.2).
-KEYWORDS["$dynamicRef"] = function(compiler, reference, place, schema, node)
-  local anchored, _, name = found(compiler, reference, place, node)
-  if anchored == nil then return nil end
-  if not name then return KEYWORDS["$ref"](compiler, reference, place, schema, node) end
-  local target = KEYWORDS["$ref"](compiler, reference, place, schema, node)
-  local nodes = dynamic_nodes(compiler, name, place)
-  return function(value, state, seen)
-    for i = 1, state.entered do
-      local outer = nodes[state.scope[i]]
-      if outer then return follow_into(outer, value, state, seen) end
-    end
-    return target(value, state, seen)
   end
 end
 

@@ -1,20 +1,24 @@
---- json_schema/compiler.lua - schemas made into functions, once; keywords are in assertions, objects, lists and branches.
+--- json_schema/compiler.lua - schemas made into functions, once; keywords are in assertions,
+--- objects, lists, branches and references.
 --
--- A part is what one keyword became: fn(value, state, seen) that returns nil, or a constant that says what would fit. Where
--- that is in the value is pushed to state.path on the way out, so that a value that fits costs no path. `seen` gathers what
--- of a value was evaluated, and is there only below a schema with unevaluatedItems or unevaluatedProperties.
+-- A part is what one keyword became: fn(value, state, seen) that returns nil, or a constant that says what would fit.
+-- Where that is in the value is pushed to state.path on the way out, so that a value that fits costs no path. `seen`
+-- gathers what of a value was evaluated, and is there only below a schema with unevaluatedItems or
+-- unevaluatedProperties.
 local assertions = require "demilune.json_schema.assertions"
 local branches = require "demilune.json_schema.branches"
 local dialects = require "demilune.json_schema.dialects"
 local evaluated = require "demilune.json_schema.evaluated"
 local lists = require "demilune.json_schema.lists"
-local nearest = require "demilune.nearest"
 local objects = require "demilune.json_schema.objects"
 local patterns = require "demilune.json_schema.patterns"
+local references = require "demilune.json_schema.references"
 local resources = require "demilune.json_schema.resources"
+local strict = require "demilune.json_schema.strict"
 local values = require "demilune.json_schema.values"
 
----@alias demilune.json_schema.Part fun(value: any, state: demilune.json_schema.State, seen?: demilune.json_schema.Seen): table?
+---@alias demilune.json_schema.Part fun(value: any, state: demilune.json_schema.State,
+---  seen?: demilune.json_schema.Seen): table?
 
 --- Makes the part of a keyword, nil where it checks nothing or is wrong, and the weight of the subschemas in it.
 ---@alias demilune.json_schema.Maker fun(compiler: demilune.json_schema.Compiler, value: any, place: table, schema: table,
@@ -33,6 +37,10 @@ local values = require "demilune.json_schema.values"
 ---@field options demilune.json_schema.Options
 ---@field resources demilune.json_schema.Resources
 ---@field is_list fun(value: any): boolean
+---@field nodes demilune.json_schema.Node[]  as they were begun
+---@field dynamic table<string, table>  see references.lua
+---@field patterned table<table, table>  see objects.lua
+---@field finally function[]  what is left to do when every schema is compiled
 local Compiler = {}
 Compiler.__index = Compiler
 
@@ -44,7 +52,7 @@ local LIST_MAX = 10000
 --- How each keyword becomes a part.
 ---@type table<string, demilune.json_schema.Maker>
 local KEYWORDS = {}
-for _, family in ipairs { assertions, branches, lists, objects } do
+for _, family in ipairs { assertions, branches, lists, objects, references } do
   for name, make in pairs(family.KEYWORDS) do KEYWORDS[name] = make end
 end
 
@@ -91,7 +99,7 @@ function Compiler.under(place, key) return { up = place, key = key } end
 function Compiler:has_list(list, place, what, is_entry)
   local is_fine = type(list) == "table" and (values.is_list(list) or next(list) == nil) and #list <= LIST_MAX
   for i = 1, is_fine and is_entry and #list or 0 do is_fine = is_fine and is_entry(list[i]) end
-  if not is_fine then self:fault(place, ("it takes %s; write one"):format(what)) end
+  if not is_fine then self:fault(place, ("it takes %s, at most %d; write one"):format(what, LIST_MAX)) end
   return is_fine
 end
 
@@ -173,43 +181,14 @@ local NONE = { keyword = "false", expected = "left out" }
 local function fits_all() end
 local function fits_none() return NONE end
 
-local function node_of(fn, resource, weight) return { fn = fn, resource = resource, weight = weight or 1, within = {} } end
+local function node_of(fn, resource) return { fn = fn, resource = resource, weight = 1, within = {} } end
 
-local function known_keywords(compiler, dialect)
-  local names = {}
-  for name in pairs(dialect.keywords) do names[#names + 1] = name end
-  for name in pairs(compiler.options.extensions) do names[#names + 1] = name end
-  return names
-end
-
---- What is said of keywords of the other draft.
-local MOVED = {
-  ["2020-12"] = {
-    definitions = "write `$defs`", dependencies = "write dependentRequired or dependentSchemas",
-    additionalItems = "write items beside prefixItems", id = "write `$id`", ["$recursiveRef"] = "write `$dynamicRef`",
-    ["$recursiveAnchor"] = "write `$dynamicAnchor`",
-  },
-  ["draft-07"] = {
-    ["$defs"] = "write `definitions`", ["$anchor"] = 'write `$id` = "#name"', prefixItems = "write a list in `items`",
-    dependentRequired = "write `dependencies`", dependentSchemas = "write `dependencies`",
-  },
-}
-
---- A keyword that the dialect lacks is an annotation by the specification; to who is strict it is a slip.
-local function unknown(self, keyword, place, dialect)
-  if not self.options.is_strict or type(keyword) == "string" and keyword:find "^x%-" then return end
-  local name, moved = tostring(keyword), MOVED[dialect.name][keyword]
-  local near = not moved and nearest.of(name, known_keywords(self, dialect))
-  self:fault(self.under(place, keyword), ("`%s` of a JSON Schema %s"):format(name, moved and "is refused: " .. moved
-    or near and ("is not known; did you mean `%s`?"):format(near) or "is not held here; leave it out"))
-end
-
---- The part of one keyword, its rank and weight; nothing for what checks nothing.
+--- The part of one keyword, and the weight of what is in it; nothing for what checks nothing.
 local function part_of(self, keyword, schema, place, node)
   local dialect, below = node.resource.dialect, self.under(place, keyword)
   local value, extension = schema[keyword], self.options.extensions[keyword]
   if extension then return extension(self, value, below, schema, node) end
-  if not dialect.keywords[keyword] then return unknown(self, keyword, place, dialect) end
+  if not dialect.keywords[keyword] then return strict.unknown(self, keyword, place, dialect) end
   local why = self.options.refuse and self.options.refuse(keyword, value, path_of(below))
   if why then return self:fault(below, ("`%s` of a JSON Schema is refused: %s"):format(keyword, why)) end
   local make = KEYWORDS[keyword]
@@ -258,23 +237,15 @@ local function entering(resource, fn)
   end
 end
 
---- draft-07: all but `$ref` is passed over beside it (section 8.3); to who is strict that is a slip.
-local function beside_ref(self, schema, place, dialect)
-  for _, keyword in ipairs(self.options.is_strict and values.names(schema) or {}) do
-    local kind = dialect.keywords[keyword]
-    if keyword ~= "$ref" and keyword ~= "definitions" and keyword ~= "$schema" and kind ~= "words" then
-      self:fault(self.under(place, keyword), ("`%s` is passed over beside a `$ref` in draft-07; put both into `allOf`"):format(
-        tostring(keyword)))
-    end
-  end
-  return { ["$ref"] = schema["$ref"], definitions = schema.definitions }
-end
-
 local function by_rank(a, b) return a.rank < b.rank end
 
 local function fill(self, node, schema, place)
   local found, weight, dialect, is_leaf = {}, 1, node.resource.dialect, true
-  local own = dialect.ref_is_alone and schema["$ref"] ~= nil and beside_ref(self, schema, place, dialect) or schema
+  local own = schema
+  if dialect.ref_is_alone and schema["$ref"] ~= nil then
+    strict.beside_ref(self, schema, place, dialect)
+    own = { ["$ref"] = schema["$ref"], definitions = schema.definitions }
+  end
   for _, keyword in ipairs(values.names(own)) do
     local part, more = part_of(self, keyword, own, place, node)
     if part then
@@ -335,8 +306,8 @@ local function finish(self)
   for _, make in ipairs(self.finally) do make() end
 end
 
---- Notes references that come back to themselves without going into the value: a check of them would not end. Every circle has a
---- reference in it, since subschemas alone are a tree.
+--- Notes references that come back to themselves without going into the value: a check of them would not end. Every
+--- circle has a reference in it, since subschemas alone are a tree.
 local function find_circles(self)
   local state = {}
   local function visit(node, reference)
@@ -360,8 +331,8 @@ local compiler = {}
 ---@return demilune.json_schema.Compiler self  with its faults
 function compiler.run(schema, options)
   local self = setmetatable({
-    faults = {}, options = options, waiting = {}, finally = {}, patterned = {}, nodes = {}, pattern_count = 0, level = 0,
-    is_list = options.is_of_lua and values.may_be_list or values.is_list,
+    faults = {}, options = options, waiting = {}, finally = {}, patterned = {}, dynamic = {}, nodes = {},
+    pattern_count = 0, level = 0, is_list = options.is_of_lua and values.may_be_list or values.is_list,
   }, Compiler)
   self.resources = resources.of(schema, dialects.BY_NAME[options.dialect], LEVELS_MAX, function(place, keyword, text)
     self:fault(self.under(place, keyword), text)

@@ -1,6 +1,7 @@
 --- json_schema/dialects.lua - the two drafts that are held: which keywords each has, and where its subschemas are.
 --
--- 2020-12: json-schema.org/draft/2020-12, core and validation; draft-07: draft-handrews-json-schema-01 and -validation-01.
+-- 2020-12: json-schema.org/draft/2020-12, core and validation; draft-07: draft-handrews-json-schema-01 and
+-- -validation-01.
 local values = require "demilune.json_schema.values"
 
 local dialects = {}
@@ -10,8 +11,8 @@ local dialects = {}
 ---@field keywords table<string, string>  each keyword's kind: see below
 ---@field ref_is_alone boolean  what stands beside a `$ref` is passed over
 
--- Kinds: "schema", "list" and "map" hold subschemas, "items" and "dependencies" are draft-07's mixtures; "value" holds none;
--- "core" is read when the schema is looked over; "words" annotates and checks nothing.
+-- Kinds: "schema", "list" and "map" hold subschemas, "items" and "dependencies" are draft-07's mixtures; "value" holds
+-- none; "core" is read when the schema is looked over; "words" annotates and checks nothing.
 local COMMON = {
   ["$schema"] = "core", ["$id"] = "core", ["$ref"] = "value", ["$comment"] = "words",
   title = "words", description = "words", default = "words", examples = "words", format = "value",
@@ -25,18 +26,18 @@ local COMMON = {
 }
 
 local NEW = {
-  ["$defs"] = "map", ["$anchor"] = "core", ["$dynamicAnchor"] = "core", ["$dynamicRef"] = "value", ["$vocabulary"] = "words",
-  deprecated = "words", contentSchema = "schema", items = "schema", prefixItems = "list", minContains = "value",
-  maxContains = "value", dependentRequired = "value", dependentSchemas = "map", unevaluatedItems = "schema",
-  unevaluatedProperties = "schema",
+  ["$defs"] = "map", ["$anchor"] = "core", ["$dynamicAnchor"] = "core", ["$dynamicRef"] = "value",
+  ["$vocabulary"] = "words", deprecated = "words", contentSchema = "schema", items = "schema", prefixItems = "list",
+  minContains = "value", maxContains = "value", dependentRequired = "value", dependentSchemas = "map",
+  unevaluatedItems = "schema", unevaluatedProperties = "schema",
 }
 
 local OLD = { definitions = "map", items = "items", additionalItems = "schema", dependencies = "dependencies" }
 
 -- Cheap ones first. What is unevaluated is known when all others have looked.
 local ORDER = {
-  "$ref", "$dynamicRef", "type", "const", "enum", "bytes", "is_filled", "multipleOf", "minimum", "exclusiveMinimum", "maximum",
-  "exclusiveMaximum", "minLength", "maxLength", "pattern", "format", "minItems", "maxItems", "minProperties",
+  "$ref", "$dynamicRef", "type", "const", "enum", "bytes", "is_filled", "multipleOf", "minimum", "exclusiveMinimum",
+  "maximum", "exclusiveMaximum", "minLength", "maxLength", "pattern", "format", "minItems", "maxItems", "minProperties",
   "maxProperties", "properties", "patternProperties", "additionalProperties", "propertyNames", "required",
   "dependentRequired", "dependencies", "prefixItems", "items", "additionalItems", "contains", "minContains",
   "maxContains", "uniqueItems", "dependentSchemas", "allOf", "anyOf", "oneOf", "not", "if", "then", "else",
@@ -63,7 +64,8 @@ local BY_URL = {
 ---@param url any
 ---@return demilune.json_schema.Dialect?
 function dialects.of(url)
-  return type(url) == "string" and BY_URL[url:gsub("#$", ""):gsub("^https(://json%-schema%.org/draft%-07/)", "http%1")] or nil
+  if type(url) ~= "string" then return nil end
+  return BY_URL[url:gsub("#$", ""):gsub("^https(://json%-schema%.org/draft%-07/)", "http%1")]
 end
 
 --- Where a keyword stands among those that check.

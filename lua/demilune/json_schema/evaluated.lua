@@ -1,4 +1,5 @@
---- json_schema/evaluated.lua - what of one value keywords have evaluated, for unevaluatedItems and unevaluatedProperties.
+--- json_schema/evaluated.lua - what of one value keywords have evaluated, for unevaluatedItems and
+--- unevaluatedProperties.
 local evaluated = {}
 
 ---@class demilune.json_schema.Seen

@@ -1,8 +1,8 @@
 --- json_schema/init.lua - JSON Schema: 2020-12, and draft-07 where `$schema` says so. The one validator of the program.
 --
--- A schema is compiled once, and then everything in it works or is refused by name: references lead within it alone, since
--- nothing is fetched. `format` annotates, but for the formats that whoever compiles gives a function for; so do title, default
--- and their like. A check is bounded whatever schema and value are: what comes to a limit does not fit.
+-- A schema is compiled once, and then everything in it works or is refused by name: references lead within it alone,
+-- since nothing is fetched. `format` annotates, but for the formats that whoever compiles gives a function for; so do
+-- title, default and their like. A check is bounded whatever schema and value are: what comes to a limit does not fit.
 local compiler = require "demilune.json_schema.compiler"
 local regex = require("demilune.core").regex
 local values = require "demilune.json_schema.values"
@@ -10,12 +10,13 @@ local values = require "demilune.json_schema.values"
 local json_schema = {}
 
 ---@class demilune.json_schema.Options
----@field is_strict? boolean  a keyword that checks nothing where its writer may think that it does is a fault: an unknown one that
----  does not begin with `x-`, `then` without `if`, a format that is not checked
+---@field is_strict? boolean  a keyword that checks nothing where its writer may think that it does is a fault: an unknown
+---  one that does not begin with `x-`, `then` without `if`, a format that is not checked
 ---@field dialect? "2020-12"|"draft-07"  without a `$schema`; 2020-12
 ---@field formats? table<string, fun(text: string): boolean>  formats that are checked
 ---@field extensions? table<string, function>  keywords of our own, as the functions of assertions.lua
----@field refuse? fun(keyword: string, value: any, path: (string|integer)[]): string?  why a keyword is not wanted, and the way out
+---@field refuse? fun(keyword: string, value: any, path: (string|integer)[]): string?  why a keyword is not wanted, and the
+---  way out
 ---@field is_of_lua? boolean  values are tables of Lua: an empty one may be an array too
 ---@field regex? fun(pattern: string): table?, string?  as core.regex.new
 
@@ -40,7 +41,8 @@ Validator.__index = Validator
 
 local LIMITS = { [values.TOO_MUCH] = true, [values.TOO_DEEP] = true, [values.UNDECIDED] = true }
 
---- The path of a misfit as text: "/a/2", "" for the value itself; `foreign` in place of each key that the schema does not name.
+--- The path of a misfit as text: "/a/2", "" for the value itself; `foreign` in place of each key that the schema does
+--- not name.
 ---@param misfit demilune.json_schema.Misfit
 ---@param foreign? string
 ---@return string
@@ -101,7 +103,8 @@ function json_schema.compile(schema, options)
   local given = options or {}
   local root, made = compiler.run(schema, {
     is_strict = given.is_strict == true, dialect = given.dialect or "2020-12", formats = given.formats or {},
-    extensions = given.extensions or {}, refuse = given.refuse, is_of_lua = given.is_of_lua, regex = given.regex or regex.new,
+    extensions = given.extensions or {}, refuse = given.refuse, is_of_lua = given.is_of_lua,
+    regex = given.regex or regex.new,
   })
   if not root then return nil, made.faults end
   return setmetatable({ root = root, has_scope = made.resources.has_dynamic }, Validator)

@@ -60,14 +60,15 @@ end
 function KEYWORDS.additionalItems(compiler, schema, place, whole, node)
   local below = compiler:node(schema, place, node.resource)
   if not values.is_list(whole.items) then
-    if compiler.options.is_strict then compiler:fault(place, "it stands beside a list in `items`; write `items` alone") end
+    local is_slip = compiler.options.is_strict
+    if is_slip then compiler:fault(place, "it stands beside a list in `items`; write `items` alone") end
     return nil
   end
   return rest_part(compiler, #whole.items + 1, below)
 end
 
 --- The bound that stands beside `contains`; draft-07 has none.
-local function bound_of(compiler, whole, keyword, node, otherwise)
+local function bound_of(whole, keyword, node, otherwise)
   local number = whole[keyword]
   if number == nil or node.resource.dialect.ref_is_alone then return otherwise end
   return values.is_whole(number) and number >= 0 and number or otherwise
@@ -75,7 +76,7 @@ end
 
 function KEYWORDS.contains(compiler, schema, place, whole, node)
   local below = compiler:node(schema, place, node.resource)
-  local least, most = bound_of(compiler, whole, "minContains", node, 1), bound_of(compiler, whole, "maxContains", node, math.huge)
+  local least, most = bound_of(whole, "minContains", node, 1), bound_of(whole, "maxContains", node, math.huge)
   local is_list, fault = compiler.is_list, constant("contains", whole, "as many fitting entries as the schema says")
   return function(value, state, seen)
     if not is_list(value) then return nil end

@@ -1,6 +1,7 @@
 --- json_schema/objects.lua - keywords about the entries of objects.
 --
--- Of several entries that do not fit, the first by name is named, so that a fault is always the same; all are looked at for that.
+-- Of several entries that do not fit, the first by name is named, so that a fault is always the same; all are looked at
+-- for that.
 local values = require "demilune.json_schema.values"
 
 local KEYWORDS = {}
@@ -37,7 +38,8 @@ function KEYWORDS.properties(compiler, map, place, schema, node)
   end, weight
 end
 
---- Holds every entry for which `choose(name, state)` says a node against that, and finds the first by name that does not fit.
+--- Holds every entry for which `choose(name, state)` says a node against that, and finds the first by name that does
+--- not fit.
 local function each_entry(value, state, seen, choose)
   local worst, worst_fault, worst_path
   for key, part in next, value do
@@ -113,7 +115,8 @@ end
 
 local function each(below) return function() return below end end
 
---- `additionalProperties` alone: every entry is held against it. One that holds no subschema may as well be asked twice.
+--- `additionalProperties` alone: every entry is held against it. One that holds no subschema may as well be asked
+--- twice.
 local function leaf_part(is_map, below)
   local fn, choose = below.fn, each(below)
   return function(value, state, seen)

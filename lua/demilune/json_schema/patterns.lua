@@ -1,7 +1,7 @@
 --- json_schema/patterns.lua - regular expressions of ECMA-262, which JSON Schema means, in the words of PCRE2.
 --
--- Only what the two read differently is rewritten. What ECMA-262 lacks and PCRE2 has works as in PCRE2: a pattern that says
--- more is no reason to refuse a schema. Matching is bounded by core.regex.
+-- Only what the two read differently is rewritten. What ECMA-262 lacks and PCRE2 has works as in PCRE2: a pattern that
+-- says more is no reason to refuse a schema. Matching is bounded by core.regex.
 local patterns = {}
 
 --- Regular expressions of one schema.

@@ -1,7 +1,8 @@
---- json_schema/resources.lua - the names in a schema ($id, $anchor, $dynamicAnchor, JSON pointers), and what a reference means.
+--- json_schema/resources.lua - the names in a schema ($id, $anchor, $dynamicAnchor, JSON pointers), and what a
+--- reference means.
 --
--- A schema may hold others with names of their own (resources). Only places that the dialect takes for subschemas count: an
--- `$id` within `enum` or an unknown keyword names nothing.
+-- A schema may hold others with names of their own (resources). Only places that the dialect takes for subschemas
+-- count: an `$id` within `enum` or an unknown keyword names nothing.
 local dialects = require "demilune.json_schema.dialects"
 local uri = require "demilune.json_schema.uri"
 local values = require "demilune.json_schema.values"
@@ -84,7 +85,8 @@ local function index(self, schema, parent, place, level)
   self.owner[schema] = resource
   read_dialect(self, resource, schema, place)
   local keywords = resource.dialect.keywords
-  local anchor, dynamic = keywords["$anchor"] and schema["$anchor"], keywords["$dynamicAnchor"] and schema["$dynamicAnchor"]
+  local anchor = keywords["$anchor"] and schema["$anchor"]
+  local dynamic = keywords["$dynamicAnchor"] and schema["$dynamicAnchor"]
   if anchor ~= nil then add_anchor(self, resource, anchor, schema, place, "$anchor") end
   if dynamic ~= nil then
     add_anchor(self, resource, dynamic, schema, place, "$dynamicAnchor")
@@ -117,7 +119,9 @@ end
 function Resources:find(reference, from)
   local name, fragment = uri.resolve(from.name, reference)
   local resource = self.by_name[name]
-  if not resource then return nil, "it leads out of the schema, and nothing is fetched; put the definition into `$defs`" end
+  if not resource then
+    return nil, "it leads out of the schema, and nothing is fetched; put the definition into `$defs`"
+  end
   local tokens = uri.pointer(fragment)
   if tokens then
     local schema, owner = walk(self, resource, tokens)
@@ -145,8 +149,9 @@ function resources.of(schema, dialect, levels_max, note)
   local root = add(self, "", schema, dialect)
   if type(schema) == "table" and dialects.of(schema["$schema"]) then root.dialect = dialects.of(schema["$schema"]) end
   self.root = root
-  if type(schema) == "table" and type(schema["$id"]) == "string" and not (root.dialect.ref_is_alone and schema["$ref"] ~= nil) then
-    root.name = uri.resolve("", schema["$id"])
+  local id = type(schema) == "table" and schema["$id"]
+  if type(id) == "string" and not (root.dialect.ref_is_alone and schema["$ref"] ~= nil) then
+    root.name = uri.resolve("", id)
     self.by_name[root.name] = root
   end
   index(self, schema, root, nil, 1)

@@ -1,20 +1,21 @@
 --- json_schema/values.lua - decoded JSON as schemas see it: kinds, equality, and what one look at a value may cost.
 --
--- A table without the mark of core.json is an array when it has a first entry. Cost is counted in steps, of which a check has a
--- limit: an error with SPENT for its value ends the check from wherever it is, so that no `not` makes a yes of it.
+-- A table without the mark of core.json is an array when it has a first entry. Cost is counted in steps, of which a
+-- check has a limit: an error with SPENT for its value ends the check from wherever it is, so that no `not` makes a yes
+-- of it.
 local json = require("demilune.core").json
 
 local values = {}
 
---- Steps of one check: keywords, entries and pieces of text that are looked at. Ten times what a message can hold; some tenths
---- of a second.
+--- Steps of one check: keywords, entries and pieces of text that are looked at. Ten times what a message can hold; some
+--- tenths of a second.
 values.STEPS_MAX = 2000000
 --- References in each other, and levels of values that are compared.
 values.DEPTH_MAX = 512
 --- Bytes of a text that are looked at for one step.
 values.BYTES_A_STEP = 256
---- Processor time of a check from its first regular expression on, and how many matches go by between looks at the clock. Each
---- match by itself is bounded by core.regex.
+--- Processor time of a check from its first regular expression on, and how many matches go by between looks at the
+--- clock. Each match by itself is bounded by core.regex.
 local SEARCH_S_MAX = 0.3
 local MATCHES_A_LOOK = 8
 

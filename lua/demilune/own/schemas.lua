@@ -1,9 +1,8 @@
 --- own/schemas.lua - the schemas of an operator's tool: all of JSON Schema, as far as a tool can have it.
 --
--- json_schema says what is wrong with a keyword, and is strict: one that checks nothing would leave open what its writer
--- thinks is shut. Here is what is a tool's own: arguments are named in `properties`, since the policy knows them by these
--- names, and a `default` is filled in for an argument alone.
-local json_schema = require "demilune.json_schema"
+-- json_schema says what is wrong with a keyword, and is strict: one that checks nothing would leave open what its
+-- writer thinks is shut. Here is what is a tool's own: arguments are named in `properties`, since the policy knows them
+-- by these names, and a `default` is filled in for an argument alone.
 local schema = require "demilune.schema"
 
 local schemas = {}
@@ -47,8 +46,9 @@ local function refuse_in_output(keyword, value, path)
   return refuse(keyword, value, path)
 end
 
+--- Servers without tools of an operator's start without all that compiles.
 local function compile(note, place, node, options)
-  local validator, faults = json_schema.compile(node, options)
+  local validator, faults = require("demilune.json_schema").compile(node, options)
   for _, fault in ipairs(faults or {}) do note(place, fault.path, fault.text) end
   return validator ~= nil
 end
@@ -105,7 +105,9 @@ end
 function schemas.check_input(note, input)
   if input == nil or not is_object(note, "input", input) then return end
   for _, keyword in ipairs(OPENING) do
-    if input[keyword] ~= nil then note("input", { keyword }, "it is not served here; name every argument in `properties`") end
+    if input[keyword] ~= nil then
+      note("input", { keyword }, "it is not served here; name every argument in `properties`")
+    end
   end
   if input.additionalProperties then
     note("input", { "additionalProperties" }, "it is not served; name every argument in `properties`")
@@ -127,7 +129,8 @@ function schemas.check_output(note, output)
   local is_right = compile(note, "output", output, {
     is_strict = true, formats = schema.options().formats, refuse = refuse_in_output,
   })
-  if is_right and not (output.patternProperties or output.additionalProperties) then check_required(note, "output", output) end
+  local is_closed = is_right and not (output.patternProperties or output.additionalProperties)
+  if is_closed then check_required(note, "output", output) end
 end
 
 return schemas
