@@ -58,7 +58,7 @@ schema.PRIVATE = { bytes = bytes, is_filled = is_filled, check = check, nulls = 
 ---@param more? demilune.json_schema.Options
 ---@return demilune.json_schema.Options
 function schema.options(more)
-  local options = { extensions = schema.PRIVATE, formats = formats }
+  local options = { extensions = schema.PRIVATE, formats = formats, is_int64 = true }
   for key, value in pairs(more or {}) do options[key] = value end
   return options
 end

@@ -200,6 +200,12 @@ describe("a JSON Schema", function()
     assert.is_string((check(compile('{"enum":[]}', loose), "x")))
   end)
 
+  it("takes 1e300 for an integer, as JSON Schema does, but for who wants 64 bits", function()
+    assert.is_nil((check(compile '{"type":"integer"}', 1e300)))
+    assert.are.same({ "", "integer" }, { check(compile('{"type":"integer"}', { is_int64 = true }), 1e300) })
+    assert.is_nil((check(compile('{"type":["integer","null"]}', { is_int64 = true }), 3.0)))
+  end)
+
   it("checks the formats that it is given, and no other", function()
     local validator = compile('{"format":"even"}', { formats = { even = function(text) return #text % 2 == 0 end } })
     assert.are.same({ "", "a text of the format even" }, { check(validator, "abc") })

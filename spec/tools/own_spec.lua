@@ -143,6 +143,23 @@ describe("a tool of an operator's", function()
     end)
   end)
 
+  it("may have any schema, which clients see and calls are held against", function()
+    local input = [[input = { properties = { tree = { ["$ref"] = "#/$defs/node" } }, required = { "tree" },
+      ["$defs"] = { node = { type = "object", required = { "name" }, unevaluatedProperties = false, properties = {
+        name = { type = "string", pattern = "^[a-z]+$" }, nodes = { type = "array", items = { ["$ref"] = "#/$defs/node" } } } } } },
+      output = { properties = { at = { type = "string", enum = { "a", "b" } } }, dependentRequired = { at = { "by" } } },]]
+    with({ a = tool("walk", "return { at = args.tree.nodes[1].name, by = args.by }", input) }, function(server)
+      local listed = definition(server, "walk")
+      assert.are.equal("#/$defs/node", listed.inputSchema["$defs"].node.properties.nodes.items["$ref"])
+      local err = fault(server, "walk", { tree = { name = "a", nodes = { { name = "b" }, { name = "C" } } } })
+      assert.are.same({ "tree.nodes[1].name", "string, a text that fits the schema's pattern" }, { err.field, err.expected })
+      err = fault(server, "walk", { tree = { name = "a", nodes = { { name = "b", mine = 1 } } } })
+      assert.are.equal("tree.nodes[0]", err.field)
+      assert.are.equal("internal", fault(server, "walk", { tree = { name = "a", nodes = { { name = "b" } } } }).category)
+      assert.is_truthy(log_of(server):find("is not as `output` says, at /by", 1, true))
+    end)
+  end)
+
   it("that breaks is internal to the client, and the log has the words under the same id", function()
     with({ a = tool("breaks", 'error("secret place")'), b = tool("lies", "return { n = 1 }",
       'output = { properties = { n = { type = "string" } } },'), c = tool("odd", "return { f = print }"),

@@ -6,7 +6,7 @@ local values = require "demilune.json_schema.values"
 local KEYWORDS = {}
 
 local characters, charge, is_map, is_same = values.characters, values.charge, values.is_map, values.is_same
-local is_whole, matches = values.is_whole, values.matches
+local matches = values.matches
 
 --- What a part returns where a value does not fit: always the same table, so that a failure costs nothing.
 local function constant(keyword, schema, expected, ...)
@@ -134,12 +134,12 @@ local IS = {
   number = function(value) return type(value) == "number" end,
   boolean = function(value) return type(value) == "boolean" end,
   null = function(value) return type(value) == "userdata" end,
-  integer = is_whole, object = is_map,
+  object = is_map,
 }
 
 local function check_types(compiler, names, place)
   for _, name in ipairs(names) do
-    if name ~= "array" and not IS[name] then
+    if not compiler.tests[name] and not IS[name] then
       local near = type(name) == "string" and nearest.of(name, TYPES)
       compiler:fault(place, near and ("there is no such type; did you mean %q?"):format(near)
         or "there is no such type; write one of " .. table.concat(TYPES, ", "))
@@ -180,7 +180,7 @@ function KEYWORDS.type(compiler, names, place, schema)
   local fault = constant("type", schema, "%s", table.concat(names, " or "))
   if #names == 1 and PLAIN[names[1]] then return plain_type_part(names[1], fault) end
   local tests = {}
-  for i, name in ipairs(names) do tests[i] = name == "array" and compiler.is_list or IS[name] end
+  for i, name in ipairs(names) do tests[i] = compiler.tests[name] or IS[name] end
   return type_part(tests, fault)
 end
 

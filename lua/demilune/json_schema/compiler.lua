@@ -37,6 +37,7 @@ local values = require "demilune.json_schema.values"
 ---@field options demilune.json_schema.Options
 ---@field resources demilune.json_schema.Resources
 ---@field is_list fun(value: any): boolean
+---@field tests table<string, fun(value: any): boolean>  of types that the options decide
 ---@field nodes demilune.json_schema.Node[]  as they were begun
 ---@field dynamic table<string, table>  see references.lua
 ---@field patterned table<table, table>  see objects.lua
@@ -334,6 +335,7 @@ function compiler.run(schema, options)
     faults = {}, options = options, waiting = {}, finally = {}, patterned = {}, dynamic = {}, nodes = {},
     pattern_count = 0, level = 0, is_list = options.is_of_lua and values.may_be_list or values.is_list,
   }, Compiler)
+  self.tests = { array = self.is_list, integer = options.is_int64 and values.is_int64 or values.is_whole }
   self.resources = resources.of(schema, dialects.BY_NAME[options.dialect], LEVELS_MAX, function(place, keyword, text)
     self:fault(self.under(place, keyword), text)
   end)

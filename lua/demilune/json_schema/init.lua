@@ -18,6 +18,7 @@ local json_schema = {}
 ---@field refuse? fun(keyword: string, value: any, path: (string|integer)[]): string?  why a keyword is not wanted, and the
 ---  way out
 ---@field is_of_lua? boolean  values are tables of Lua: an empty one may be an array too
+---@field is_int64? boolean  an integer is one that 64 bits hold, not 1e300 too
 ---@field regex? fun(pattern: string): table?, string?  as core.regex.new
 
 ---@class demilune.json_schema.Fault  of a schema
@@ -104,7 +105,7 @@ function json_schema.compile(schema, options)
   local root, made = compiler.run(schema, {
     is_strict = given.is_strict == true, dialect = given.dialect or "2020-12", formats = given.formats or {},
     extensions = given.extensions or {}, refuse = given.refuse, is_of_lua = given.is_of_lua,
-    regex = given.regex or regex.new,
+    is_int64 = given.is_int64, regex = given.regex or regex.new,
   })
   if not root then return nil, made.faults end
   return setmetatable({ root = root, has_scope = made.resources.has_dynamic }, Validator)

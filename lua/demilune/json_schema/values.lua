@@ -87,6 +87,11 @@ function values.is_json(value, level)
   return true
 end
 
+--- Whether a number is a whole one that 64 bits hold.
+---@param value any
+---@return boolean
+function values.is_int64(value) return math.type(value) ~= nil and math.tointeger(value) ~= nil end
+
 --- Counts steps, and raises when there are none left.
 ---@param state demilune.json_schema.State
 ---@param steps integer
