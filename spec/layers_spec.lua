@@ -33,7 +33,11 @@ local OUTSIDE = {
 -- What each part of lua/demilune must not require. A part is a folder or a file of lua/demilune.
 local LUA_FORBIDDEN = {
   errors = { "cli", "mcp", "tools", "providers", "engine", "scope", "policy", "envd", "config" },
+  json_schema = {
+    "cli", "mcp", "tools", "providers", "engine", "scope", "policy", "envd", "config", "schema", "schema_words", "errors", "own",
+  },
   schema = { "cli", "mcp", "tools", "providers", "engine", "scope", "policy", "envd", "config" },
+  schema_words = { "cli", "mcp", "tools", "providers", "engine", "scope", "policy", "envd", "config", "schema", "own" },
   envd = { "cli", "mcp", "tools", "engine", "scope", "policy" },
   providers = { "cli", "mcp", "tools", "engine", "scope", "policy" },
   engine = { "cli", "mcp", "tools", "providers", "scope", "policy", "envd" },

@@ -1,23 +1,96 @@
---- schema.lua - the arguments of tools: checked before anything happens, named but never repeated.
+--- schema.lua - schemas of tools: what clients see of them, arguments made ready for a handler, values that services
+--- answer.
 --
--- The tools use a small part of JSON Schema (2020-12; draft-07 where it is a service's own): objects of strings, integers,
--- enums and string maps; an operator's tools also numbers, booleans and lists of one of these. Beside the standard keys a
--- property may hold ours, which are not published: `bytes` (largest length of a string in bytes), `is_filled` (an empty string
--- is refused) and `check` (a function that returns what was expected instead). What a service answers is checked with `prune`
--- and `fault`, which know a little more: nested objects, lists of types, anyOf.
+-- What fits is json_schema's to say. Beside its keywords ours may stand, which are not published: `bytes` (largest
+-- length of a text in bytes), `is_filled` (an empty text is refused), `check` (a function that gets a text or an object
+-- and returns what was expected instead), `nulls` and `is_sealed` (of tools/shape.lua). Each schema is compiled when it
+-- is first needed: most servers need few, and each starts faster for it.
 local connect = require "demilune.connect"
 local errors = require "demilune.errors"
+local formats = require "demilune.json_schema.formats"
 local json = require("demilune.core").json
+local schema_words = require "demilune.schema_words"
 local text = require "demilune.text"
 
 local schema = {}
 
 local NAME_SHOWN_CHARACTERS = 64
-local PRIVATE = { bytes = true, check = true, is_filled = true, is_sealed = true, nulls = true }
+--- Levels of an argument. A message has fewer.
+local LEVELS_MAX = 256
 
-local LISTS = { enum = true, required = true, type = true }
---- Lists whose entries are schemas.
-local CHOICES = { anyOf = true }
+schema.expected = schema_words.expected
+schema.is_uuid = formats.uuid
+
+-- ---- keywords of our own ----
+
+local function silent() end
+
+local function bytes(_, most, _, node)
+  local fault = { keyword = "bytes", schema = node, expected = ("at most %d bytes"):format(most) }
+  return function(value)
+    if type(value) == "string" and #value > most then return fault end
+  end
+end
+
+local function is_filled(_, is_wanted, _, node)
+  local fault = { keyword = "is_filled", schema = node, expected = "a text that is not empty" }
+  return is_wanted and function(value)
+    if value == "" then return fault end
+  end or nil
+end
+
+local function check(compiler, judge, place, node)
+  if type(judge) ~= "function" then
+    return compiler:fault(place, "it is no function; write one that returns what was expected, or nil")
+  end
+  return function(value)
+    if type(value) ~= "string" and type(value) ~= "table" then return nil end
+    local expected = judge(value)
+    return expected and { keyword = "check", schema = node, expected = expected } or nil
+  end
+end
+
+--- Keywords that are not published, as json_schema takes them.
+---@type table<string, function>
+schema.PRIVATE = { bytes = bytes, is_filled = is_filled, check = check, nulls = silent, is_sealed = silent }
+
+--- How the program compiles schemas; `more` beside that.
+---@param more? demilune.json_schema.Options
+---@return demilune.json_schema.Options
+function schema.options(more)
+  local options = { extensions = schema.PRIVATE, formats = formats, is_int64 = true }
+  for key, value in pairs(more or {}) do options[key] = value end
+  return options
+end
+
+--- Validators by their schemas, as long as these live. A schema is not changed once it is in use.
+local COMPILED = setmetatable({}, { __mode = "k" })
+
+local function compile(node)
+  local validator, faults = require("demilune.json_schema").compile(node, schema.options())
+  if not validator then
+    error(("a schema of the server: %s: %s"):format(table.concat(faults[1].path, "."), faults[1].text), 0)
+  end
+  COMPILED[node] = validator
+  return validator
+end
+
+local function validator_of(node) return COMPILED[node] or compile(node) end
+
+-- ---- the published form ----
+
+local LISTS = { enum = true, required = true, type = true, examples = true }
+local SCHEMA_LISTS = { allOf = true, anyOf = true, oneOf = true, prefixItems = true }
+local SCHEMA_MAPS = {
+  properties = true, patternProperties = true, ["$defs"] = true, definitions = true, dependentSchemas = true,
+}
+local SCHEMAS = {
+  additionalProperties = true, additionalItems = true, propertyNames = true, contains = true, ["not"] = true,
+  ["if"] = true, ["then"] = true, ["else"] = true, unevaluatedItems = true, unevaluatedProperties = true,
+  contentSchema = true,
+}
+
+local function as_list(value) return json.array(table.move(value, 1, #value, 1, {})) end
 
 local function public_each(nodes)
   local out = {}
@@ -25,186 +98,39 @@ local function public_each(nodes)
   return out
 end
 
+--- draft-07's `dependencies` and our `dependentRequired`: lists of names, and schemas.
+local function public_dependencies(map)
+  local out = {}
+  for name, one in pairs(map) do
+    out[name] = type(one) == "table" and one[1] ~= nil and as_list(one) or schema.public(one)
+  end
+  return out
+end
+
+local function public_value(key, value)
+  if type(value) ~= "table" then return value end
+  if LISTS[key] then return as_list(value) end
+  if SCHEMA_LISTS[key] or key == "items" and value[1] ~= nil then return json.array(public_each(value)) end
+  if SCHEMA_MAPS[key] then return public_each(value) end
+  if key == "items" or SCHEMAS[key] then return schema.public(value) end
+  if key == "dependencies" or key == "dependentRequired" then return public_dependencies(value) end
+  return value
+end
+
 --- The schema as clients see it: without our private keys. Names of properties are names, whatever they are.
----@param node table
----@return table
+---@generic T: table|boolean
+---@param node T
+---@return T
 function schema.public(node)
+  if type(node) ~= "table" then return node end
   local out = {}
   for key, value in pairs(node) do
-    if key == "properties" then
-      out[key] = public_each(value)
-    elseif CHOICES[key] then
-      out[key] = json.array(public_each(value))
-    elseif type(value) ~= "table" then
-      if not PRIVATE[key] then out[key] = value end
-    elseif LISTS[key] then
-      out[key] = json.array(table.move(value, 1, #value, 1, {}))
-    elseif not PRIVATE[key] then
-      out[key] = schema.public(value)
-    end
+    if not schema.PRIVATE[key] then out[key] = public_value(key, value) end
   end
   return out
 end
 
---- "one of a, b" stands by itself, every other expectation begins with a noun.
-local function article(noun)
-  if noun:find "^one of " then return noun end
-  -- "a UUID", as it is said.
-  return (noun:find "^[aeiou]" and "an " or "a ") .. noun
-end
-
---- The least integer that a property takes, nil for none.
-local function least_of(property)
-  if not property.exclusiveMinimum then return property.minimum end
-  return math.max(property.exclusiveMinimum + 1, property.minimum or math.mininteger)
-end
-
---- Whether an integer is within the bounds of a property.
-local function is_within(property, value)
-  local least, most = least_of(property), property.maximum
-  return not (least and value < least) and not (most and value > most)
-end
-
---- Whether a string is a UUID in its usual form, of whatever version (RFC 9562, section 4).
----@param value string
----@return boolean
-function schema.is_uuid(value)
-  local first, last = value:match "^(%x+)%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-(%x+)$"
-  return first ~= nil and #first == 8 and #last == 12
-end
-
---- Formats that are checked; others say nothing.
-local FORMATS = { uuid = schema.is_uuid }
-
---- "integer from 1 to 86400".
-local function expected_number(noun, least, most)
-  if least and most then return ("%s from %s to %s"):format(noun, least, most) end
-  if least then return ("%s of at least %s"):format(noun, least) end
-  return most and ("%s of at most %s"):format(noun, most) or noun
-end
-
---- "list of at most 8 strings".
-local function expected_list(property)
-  local items, most = property.items, property.maxItems
-  local of = items.enum and "values, each " .. schema.expected(items) or (items.type .. "s")
-  local bounds = property.minItems and ("%d%s "):format(property.minItems, most and " to " .. most or " or more")
-    or most and ("at most %d "):format(most) or ""
-  return "list of " .. bounds .. of
-end
-
---- What a property takes, in words: "integer from 1 to 86400".
----@param property table
----@return string
-function schema.expected(property)
-  if property.enum then return "one of " .. table.concat(property.enum, ", ") end
-  if property.type == "integer" then
-    return expected_number("integer", least_of(property), property.maximum)
-  elseif property.type == "number" then
-    return expected_number("number", property.minimum, property.maximum)
-  elseif property.type == "boolean" then
-    return "boolean, true or false"
-  elseif property.type == "array" then
-    return expected_list(property)
-  elseif property.format == "uuid" then
-    return "UUID"
-  elseif property.type == "string" then
-    local most = property.bytes and ("of at most %d bytes"):format(property.bytes)
-      or property.maxLength and ("of at most %d characters"):format(property.maxLength)
-    if (property.minLength or 0) > 1 then
-      return ("string of at least %d characters%s"):format(property.minLength, most and " and" .. most:sub(3) or "")
-    end
-    if property.minLength or property.is_filled then return "string that is not empty" .. (most and ", " .. most or "") end
-    return "string" .. (most and " " .. most or "")
-  elseif property.type == "object" then
-    return "object of strings"
-  end
-  return property.type
-end
-
-local function refuse(name, property, fields)
-  local expected = schema.expected(property)
-  local out = {
-    field = name, expected = expected, allowed = property.enum,
-    message = ("%s must be %s."):format(name, article(expected)),
-  }
-  for key, value in pairs(fields or {}) do out[key] = value end
-  errors.raise("invalid_argument", out)
-end
-
---- Whether a string's length in characters is within the bounds of a property.
-local function has_characters(property, value)
-  if not (property.minLength or property.maxLength) then return true end
-  local count = utf8.len(value) or #value
-  return count >= (property.minLength or 0) and count <= (property.maxLength or count)
-end
-
-local function check_string(name, property, value)
-  if type(value) ~= "string" then refuse(name, property) end
-  if value == "" and (property.minLength or property.is_filled) then refuse(name, property) end
-  if property.bytes and #value > property.bytes then refuse(name, property) end
-  if not has_characters(property, value) then refuse(name, property) end
-  if value:find("\0", 1, true) then
-    refuse(name, property, { expected = "string without NUL", message = name .. " must not contain NUL." })
-  end
-  if FORMATS[property.format] and not FORMATS[property.format](value) then refuse(name, property) end
-  if property.check then
-    local expected = property.check(value)
-    if expected then
-      refuse(name, property, { expected = expected, message = ("%s must be %s."):format(name, article(expected)) })
-    end
-  end
-  return value
-end
-
-local function check_integer(name, property, value)
-  local whole = math.type(value) == "float" and math.tointeger(value) or value
-  if math.type(whole) ~= "integer" or not is_within(property, whole) then refuse(name, property) end
-  return whole
-end
-
-local function check_enum(name, property, value)
-  for _, allowed in ipairs(property.enum) do
-    if value == allowed then return value end
-  end
-  refuse(name, property)
-end
-
-local function check_object(name, property, value)
-  if not connect.is_object(value) then refuse(name, property) end
-  if property.check then
-    local expected = property.check(value)
-    if expected then
-      refuse(name, property, { expected = expected, message = ("%s must be %s."):format(name, article(expected)) })
-    end
-  end
-  return value
-end
-
-local function check_number(name, property, value)
-  if not math.type(value) or not is_within(property, value) then refuse(name, property) end
-  return value
-end
-
-local function check_boolean(name, property, value)
-  if type(value) ~= "boolean" then refuse(name, property) end
-  return value
-end
-
-local CHECKS = {
-  string = check_string, integer = check_integer, number = check_number, boolean = check_boolean, object = check_object,
-}
-
---- A list's entries are checked as a property of that name would be.
-local function check_array(name, property, value)
-  if not connect.is_array(value) then refuse(name, property) end
-  if #value < (property.minItems or 0) or #value > (property.maxItems or math.huge) then refuse(name, property) end
-  local items, out = property.items, json.array {}
-  local check = items.enum and check_enum or CHECKS[items.type]
-  for i, item in ipairs(value) do out[i] = check(("%s[%d]"):format(name, i - 1), items, item) end
-  return out
-end
-
-CHECKS.array = check_array
+-- ---- arguments ----
 
 --- The keys in order, so that of several faults always the same one is named.
 local function names_of(fields)
@@ -214,125 +140,169 @@ local function names_of(fields)
   return names
 end
 
-local function refuse_unknown(name, properties)
+local function refuse_unknown(arguments, properties)
+  local unknown
+  for _, name in ipairs(names_of(arguments)) do unknown = unknown or not properties[name] and name or nil end
   local names = names_of(properties)
   errors.raise("invalid_argument", {
-    field = text.first(name, NAME_SHOWN_CHARACTERS), allowed = json.array(names),
+    field = text.first(unknown, NAME_SHOWN_CHARACTERS), allowed = json.array(names),
     message = #names > 0 and "There is no such argument; `allowed` lists those of this tool."
       or "This tool takes no arguments.",
   })
 end
 
---- Checks arguments against an input schema and returns a fresh table of them, defaults filled in, nulls dropped,
---- integral floats turned into integers. Raises `invalid_argument`.
----@param input table   {properties, required, additionalProperties = false}
+local function table_copy(value)
+  local out = {}
+  for key, part in next, value do out[key] = part end
+  return out
+end
+
+--- A table with integral floats turned into integers, copied where there are some; and whether a text in it has NUL.
+local function whole(value, level)
+  if level > LEVELS_MAX then return value, false end
+  local out, has_nul = value, false
+  for key, part in next, value do
+    local kind, made, is_bad = type(part), part, false
+    if kind == "string" then
+      is_bad = part:find("\0", 1, true) ~= nil
+    elseif kind == "table" then
+      made, is_bad = whole(part, level + 1)
+    elseif math.type(part) == "float" then
+      made = math.tointeger(part) or part
+    end
+    has_nul = has_nul or is_bad
+    if made ~= part or kind == "number" and math.type(made) ~= math.type(part) then
+      if out == value then out = setmetatable(table_copy(value), getmetatable(value)) end
+      out[key] = made
+    end
+  end
+  return out, has_nul
+end
+
+--- The path to a text with NUL in a value, in places of lists; names within are the value's own, and not said.
+local function nul_in(value, level)
+  if type(value) == "string" then return value:find("\0", 1, true) and {} or nil end
+  if type(value) ~= "table" or level > LEVELS_MAX then return nil end
+  for key, part in next, value do
+    local kind = type(part)
+    local below = (kind == "string" or kind == "table") and nul_in(part, level + 1)
+    if below then
+      if math.type(key) then table.insert(below, 1, key) else below = {} end
+      return below
+    end
+  end
+end
+
+local function refuse_nul(arguments)
+  for _, name in ipairs(names_of(arguments)) do
+    local path = nul_in(arguments[name], 1)
+    if path then
+      table.insert(path, 1, name)
+      schema_words.refuse_nul(path)
+    end
+  end
+end
+
+--- An input schema of which only what it says of single arguments is left.
+local function singly(input)
+  local out = {}
+  for _, key in ipairs { "$schema", "$id", "$defs", "definitions", "properties" } do out[key] = input[key] end
+  return out
+end
+
+--- Whether a property may be null as far as its type says; nil where that does not tell.
+local function may_be_null(node)
+  if type(node) == "table" and type(node.type) == "string" then return node.type == "null" end
+  if type(node) == "table" and node.enum and not node.type then
+    for _, value in ipairs(node.enum) do
+      if value == json.null then return nil end
+    end
+    return false
+  end
+end
+
+--- Which arguments an input schema takes null for.
+local function nullable(input)
+  local found, judge = {}, nil
+  for name, node in pairs(input.properties) do
+    found[name] = may_be_null(node)
+    if found[name] == nil then
+      judge = judge or require("demilune.json_schema").compile(singly(input), schema.options())
+      found[name] = judge ~= nil and judge:check { [name] = json.null } == true
+    end
+  end
+  return found
+end
+
+--- What is known of the arguments of an input schema: which default, and which take null.
+local function form_of(input)
+  local form = { validator = validator_of(input), defaults = {}, takes_null = nullable(input) }
+  for name, node in pairs(input.properties) do
+    if type(node) == "table" and node.default ~= nil then form.defaults[#form.defaults + 1] = name end
+  end
+  return form
+end
+
+local FORMS = setmetatable({}, { __mode = "k" })
+
+--- Checks arguments against an input schema and returns a fresh table of them: defaults filled in, what is null where
+--- the schema takes no null left out, integral floats turned into integers. Raises `invalid_argument`.
+---@param input table   {properties, required, additionalProperties = false, …}
 ---@param arguments table
 ---@return table
 function schema.check(input, arguments)
-  local out = {}
-  local properties = input.properties
-  for _, name in ipairs(names_of(arguments)) do
-    if not properties[name] then refuse_unknown(name, properties) end
+  local form = FORMS[input]
+  if not form then
+    form = form_of(input)
+    FORMS[input] = form
   end
-  for _, name in ipairs(names_of(arguments)) do
-    local property, value = properties[name], arguments[name]
-    if value ~= json.null then
-      local check = property.enum and check_enum or CHECKS[property.type]
-      out[name] = check(name, property, value)
+  local properties, out, has_nul = input.properties, {}, false
+  for name, value in next, arguments do
+    if not properties[name] then refuse_unknown(arguments, properties) end
+    local kind = type(value)
+    if kind == "string" then
+      has_nul = has_nul or value:find("\0", 1, true)
+      out[name] = value
+    elseif kind == "table" then
+      local made, is_bad = whole(value, 1)
+      out[name], has_nul = made, has_nul or is_bad
+    elseif value ~= json.null or form.takes_null[name] then
+      out[name] = kind == "number" and math.tointeger(value) or value
     end
   end
-  for _, name in ipairs(input.required or {}) do
-    if out[name] == nil then
-      refuse(name, properties[name], { message = name .. " is required." })
-    end
-  end
-  for name, property in pairs(properties) do
-    if out[name] == nil then out[name] = property.default end
+  if has_nul then refuse_nul(out) end
+  local fits, misfit = form.validator:check(out)
+  if not fits then schema_words.refuse(input, misfit) end
+  for _, name in ipairs(form.defaults) do
+    if out[name] == nil then out[name] = properties[name].default end
   end
   return out
 end
 
+--- One argument by itself, as its handler would get it. Raises `invalid_argument`.
+---@param input table
+---@param name string  of a property
+---@param value any
+---@return any
+function schema.argument(input, name, value)
+  return schema.check(singly(input), { [name] = value })[name]
+end
+
 -- ---- answers of services ----
 
---- The names of JSON's types that a decoded value has.
-local function types_of(value)
-  if value == json.null then return { null = true } end
-  if connect.is_array(value) then return { array = true } end
-  if type(value) == "number" then return { number = true, integer = math.tointeger(value) ~= nil } end
-  if type(value) == "table" then return { object = true } end
-  return { [type(value)] = true }
-end
-
-local function has_type(node, value)
-  if not node.type then return true end
-  local types = types_of(value)
-  if type(node.type) == "string" then return types[node.type] == true end
-  for _, name in ipairs(node.type) do
-    if types[name] then return true end
-  end
-  return false
-end
-
-local function is_listed(list, value)
-  for _, one in ipairs(list) do
-    if one == value then return true end
-  end
-  return false
-end
-
-local function fits_string(node, value)
-  if node.bytes and #value > node.bytes then return false end
-  if node.minLength and utf8.len(value) < node.minLength then return false end
-  return not (FORMATS[node.format] and not FORMATS[node.format](value))
-end
-
-local function number_fault(node, value, path)
-  local least, most, beyond = node.minimum, node.maximum, node.exclusiveMinimum
-  if (least and value < least) or (most and value > most) or (beyond and value <= beyond) then return path end
-end
-
-local function object_fault(node, value, path)
-  for _, name in ipairs(node.required or {}) do
-    if value[name] == nil then return path .. "/" .. name end
-  end
-  local properties = node.properties or {}
-  for _, name in ipairs(names_of(value)) do
-    local property = properties[name]
-    if not property and node.additionalProperties == false then return path .. "/?" end
-    local fault = property and schema.fault(property, value[name], path .. "/" .. name)
-    if fault then return fault end
-  end
-end
-
-local function array_fault(node, value, path)
-  for i, item in ipairs(value) do
-    local fault = node.items and schema.fault(node.items, item, path .. "/" .. i)
-    if fault then return fault end
-  end
-end
-
---- Where a decoded value does not satisfy a schema, as a path of the schema's own names ("/id"; "/?" for a name it lacks);
---- nil where it does.
+--- Where a decoded value does not satisfy a schema, as a path of the schema's own names ("/id"; "/?" for a name it
+--- lacks); nil where it does.
 ---@param node table
 ---@param value any
----@param path? string
 ---@return string?
-function schema.fault(node, value, path)
-  path = path or ""
-  if not has_type(node, value) or (node.enum and not is_listed(node.enum, value)) then return path end
-  if node.anyOf then
-    local fits = false
-    for _, choice in ipairs(node.anyOf) do fits = fits or not schema.fault(choice, value, path) end
-    if not fits then return path end
-  end
-  if type(value) == "string" then return not fits_string(node, value) and path or nil end
-  if type(value) == "number" then return number_fault(node, value, path) end
-  if connect.is_array(value) then return array_fault(node, value, path) end
-  if type(value) == "table" then return object_fault(node, value, path) end
+function schema.fault(node, value)
+  local fits, misfit = validator_of(node):check(value)
+  return not fits and require("demilune.json_schema").pointer(misfit, "?") or nil
 end
 
---- A copy of a decoded value without what a schema does not name, at every level; an optional property that is null where
---- the schema takes none is left out too, and integral floats become integers. What does not fit stays, for `fault`.
+--- A copy of a decoded value without what a schema does not name, at every level; an optional property that is null
+--- where the schema takes none is left out too, and integral floats become integers. What does not fit stays, for
+--- `fault`.
 ---@param node table
 ---@param value any
 ---@return any

@@ -2,6 +2,7 @@
 
 local context = require "demilune.own.context"
 local contract = require "demilune.own.contract"
+local dialects = require "demilune.json_schema.dialects"
 local driver = require "demilune.own.driver"
 local host = require "demilune.own.host"
 local sources = require "spec.support.sources"
@@ -47,17 +48,14 @@ describe(PAGE, function()
     assert.are.same(keys, named_in "The driver")
   end)
 
-  it("has the types and keywords of arguments and results", function()
-    local text = sources.read(PAGE)
-    for kind, keywords in pairs(contract.INPUT_KEYWORDS) do
-      local row = text:match("\n| `" .. kind .. "` | ?([^\n]*)|\n")
-      assert.is_string(row, kind)
-      local named = {}
-      for name in row:gmatch "`(%a+)" do named[name] = true end
-      assert.are.same(set_of(keywords), named)
+  it("has the keywords of both drafts, and no other", function()
+    local known, named = {}, {}
+    for _, dialect in pairs(dialects.BY_NAME) do
+      for keyword in pairs(dialect.keywords) do known[keyword] = true end
     end
-    local results = text:match "\n### Results\n(.-)\n##"
-    for _, name in ipairs(contract.OUTPUT_KEYWORDS) do assert.truthy(results:find("`" .. name .. "`", 1, true), name) end
+    local rows = sources.read(PAGE):match "\n### Schemas\n.-\n|%-%-%-|%-%-%-|\n(.-)\n\n"
+    for name in rows:gmatch "`([%w$]+)`" do named[name] = true end
+    assert.are.same(known, named)
   end)
 
   it("begins with a tool that is right", function()

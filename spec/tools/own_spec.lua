@@ -126,7 +126,8 @@ describe("a tool of an operator's", function()
   it("takes numbers, booleans, lists and maps, and what does not fit is refused before it runs", function()
     local input = [[input = { properties = {
       n = { type = "number", minimum = 0, maximum = 1 }, b = { type = "boolean", default = true },
-      l = { type = "array", items = { type = "integer" }, maxItems = 2 }, m = { type = "object" },
+      l = { type = "array", items = { type = "integer" }, maxItems = 2 },
+      m = { type = "object", additionalProperties = { type = "string" } },
       s = { type = "string", minLength = 2, maxLength = 3 } } },]]
     with({ a = tool("takes", "return { b = args.b, l = args.l, n = args.n, m = args.m, s = args.s }", input) }, function(server)
       local given = { n = 0.5, b = false, l = { 1, 2 }, m = { k = "v" }, s = "äöü" }
@@ -139,6 +140,23 @@ describe("a tool of an operator's", function()
         assert.is_string(err.expected)
       end
       assert.are.equal("l[1]", fault(server, "takes", { l = { 1, "x" } }).field)
+    end)
+  end)
+
+  it("may have any schema, which clients see and calls are held against", function()
+    local input = [[input = { properties = { tree = { ["$ref"] = "#/$defs/node" } }, required = { "tree" },
+      ["$defs"] = { node = { type = "object", required = { "name" }, unevaluatedProperties = false, properties = {
+        name = { type = "string", pattern = "^[a-z]+$" }, nodes = { type = "array", items = { ["$ref"] = "#/$defs/node" } } } } } },
+      output = { properties = { at = { type = "string", enum = { "a", "b" } } }, dependentRequired = { at = { "by" } } },]]
+    with({ a = tool("walk", "return { at = args.tree.nodes[1].name, by = args.by }", input) }, function(server)
+      local listed = definition(server, "walk")
+      assert.are.equal("#/$defs/node", listed.inputSchema["$defs"].node.properties.nodes.items["$ref"])
+      local err = fault(server, "walk", { tree = { name = "a", nodes = { { name = "b" }, { name = "C" } } } })
+      assert.are.same({ "tree.nodes[1].name", "string, a text that fits the schema's pattern" }, { err.field, err.expected })
+      err = fault(server, "walk", { tree = { name = "a", nodes = { { name = "b", mine = 1 } } } })
+      assert.are.equal("tree.nodes[0]", err.field)
+      assert.are.equal("internal", fault(server, "walk", { tree = { name = "a", nodes = { { name = "b" } } } }).category)
+      assert.is_truthy(log_of(server):find("is not as `output` says, at /by", 1, true))
     end)
   end)
 
@@ -291,7 +309,7 @@ describe("the files of tools", function()
     for line in said:gmatch "[^\n]+" do assert.is_truthy(line:find "^%l.lua:" or line:find "^%d+ mistakes", line) end
     for _, part in ipairs {
       "a.lua:1: name is that of a tool of the server, run_command", "a.lua:1: description is missing",
-      "a.lua:2: effect is none that is known", "a.lua:3: input.properties.x.type is none that is served",
+      "a.lua:2: effect is none that is known", 'a.lua:3: input.properties.x.type: there is no such type; did you mean "string"?',
       "a.lua:1: handler is no function", "b.lua:1: unexpected symbol", "c.lua:2: attempt to index",
       "d.lua:1: it does not come to an end",
       "e.lua: it must return one table, not a number", "g.lua:1: name is twice",
@@ -306,13 +324,18 @@ describe("the files of tools", function()
   it("have nothing in their schemas that clients could not be told", function()
     local said = checked {
       a = tool("a", "", 'input = { properties = { x = { type = "string", description = print } } },'),
-      b = tool("b", "", 'output = { properties = { x = { enum = { print } }, [1] = {}, y = { type = {} } }, title = 1 },'),
+      b = tool("b", "", 'output = { properties = { x = { enum = { print } }, y = { type = {} } }, title = 1 },'),
+      d = tool("d", "", 'output = { properties = { x = {}, [2] = {} } },'),
+      e = tool("e", "", 'output = { properties = { x = { examples = { print } } } },'),
       c = tool("c", "", 'output = { properties = { x = { type = "number", maximum = 0 / 0 } } },'),
     }
     for _, part in ipairs {
-      "a.lua:1: input.properties.x.description is no text", "b.lua:1: output.properties.x.enum is no list",
-      "b.lua:1: output.properties.1 is no name", "b.lua:1: output.properties.y.type is an empty list",
-      "b.lua:1: output.title is no text", "c.lua: its table cannot be used: ",
+      "a.lua:1: input.properties.x.description: `description` of a JSON Schema is refused: it is no text",
+      "b.lua:1: output.properties.x.enum: it takes a list of values", "b.lua:1: output.properties.y.type: it takes the name",
+      "b.lua:1: output.title: `title` of a JSON Schema is refused: it is no text",
+      "c.lua:1: output.properties.x.maximum: it takes a number",
+      "d.lua:1: output.properties: it takes schemas by name; write name = { … }",
+      "e.lua: its table cannot be used: ",
     } do
       assert.is_truthy(said:find(part, 1, true), part .. "\n" .. said)
     end

@@ -23,6 +23,9 @@ local function has_type(node, name)
   return false
 end
 
+--- What a schema says of a part of the value: true, false and nothing say little.
+local function part_of(node) return type(node) == "table" and node or {} end
+
 --- Whether a table is to be an array: marked, or a list; an empty one where its schema says so.
 local function is_list(value, node)
   if getmetatable(value) == ARRAY then return true end
@@ -39,7 +42,7 @@ local function plain_list(state, value, node, level)
     if math.type(key) ~= "integer" then wrong(state.path, "has a table with both a list and the key %s in it", tostring(key)) end
   end
   if count ~= #value then wrong(state.path, "has a list with holes; put call.json.null there") end
-  for i, item in ipairs(value) do out[i] = plain(state, item, node.items or {}, level + 1) end
+  for i, item in ipairs(value) do out[i] = plain(state, item, part_of(node.items), level + 1) end
   return out
 end
 
@@ -47,7 +50,7 @@ local function plain_map(state, value, node, level)
   local out, properties = {}, node.properties or {}
   for key, item in pairs(value) do
     if type(key) ~= "string" then wrong(state.path, "has a key that is a %s", type(key)) end
-    out[core.text.mend(key)] = plain(state, item, properties[key] or {}, level + 1)
+    out[core.text.mend(key)] = plain(state, item, part_of(properties[key]), level + 1)
   end
   return out
 end

@@ -32,28 +32,18 @@ local function paths_of(patterns, faults)
   return paths
 end
 
---- An argument that is a string map has its values checked, as everything that a schema says is.
-local function check_map(value)
-  for _, one in pairs(value) do
-    if type(one) ~= "string" then return "object of strings" end
-  end
-end
-
---- The schema of the arguments as schema.check takes it.
+--- The schema of the arguments as schema.check takes it: nothing but what is named.
 local function input_of(given)
-  given = given or {}
-  local properties = {}
-  for name, node in pairs(given.properties or {}) do
-    local copy = {}
-    for key, value in pairs(node) do copy[key] = value end
-    if node.type == "object" then copy.additionalProperties, copy.check = { type = "string" }, check_map end
-    properties[name] = copy
+  local input = { type = "object", properties = {}, additionalProperties = false }
+  for key, value in pairs(given or {}) do
+    if key ~= "additionalProperties" then input[key] = value end
   end
-  local required = given.required and #given.required > 0 and given.required or nil
-  return { type = "object", properties = properties, required = required, additionalProperties = false }
+  if input.required and #input.required == 0 then input.required = nil end
+  return input
 end
 
 local function may_be_null(node)
+  if type(node) ~= "table" then return false end
   for _, name in ipairs(type(node.type) == "table" and node.type or { node.type }) do
     if name == "null" then return true end
   end
@@ -91,18 +81,11 @@ local function tool_of(given, path)
   }
 end
 
---- The path of a place: "input.properties.x" by its parts.
-local function keys_of(place)
-  local keys = {}
-  for key in place:gmatch "[^.]+" do keys[#keys + 1] = math.tointeger(tonumber(key)) or key end
-  return keys
-end
-
 --- Faults of a table, each with the line of its file where the key stands, or would.
 local function placed(path, found)
   local tokens, list = #found > 0 and source.tokens(core.fs.read(path, file.BYTES_MAX) or ""), {}
   for i, one in ipairs(found) do
-    list[i] = { file = path, line = source.line_of(tokens, keys_of(one.place)), text = one.text }
+    list[i] = { file = path, line = source.line_of(tokens, one.path), text = one.text }
   end
   return list
 end
@@ -131,7 +114,7 @@ local function load_file(path, by_name, faults)
   local tool, found = made_of(given, path)
   if tool and by_name[tool.name] then
     local text = ("name is %s, as that of %s is; give each its own"):format(tool.name, by_name[tool.name])
-    tool, found = nil, placed(path, { { place = "name", text = text } })
+    tool, found = nil, placed(path, { { path = { "name" }, text = text } })
   end
   for _, one in ipairs(found or {}) do faults[#faults + 1] = one end
   if tool then by_name[tool.name] = path end

@@ -94,18 +94,15 @@ function arguments.is_text(property)
 end
 
 --- What is wrong with a value for an argument, and the value as the tool takes it.
----@param property table
+---@param input table  schema of the tool's arguments
 ---@param name string
 ---@param value any
 ---@return string? expected
 ---@return any value
-function arguments.value_fault(property, name, value)
-  local ok, out = pcall(schema.check, { properties = { [name] = property } }, { [name] = value })
-  if ok then return nil, out[name] end
-  if type(out) == "table" then return out.expected or "another value", value end
-  -- A type that only operators' tools have.
-  if schema.fault(property, value) == nil then return nil, value end
-  return schema.expected(property) or "another value", value
+function arguments.value_fault(input, name, value)
+  local ok, out = pcall(schema.argument, input, name, value)
+  if ok then return nil, out end
+  return type(out) == "table" and out.expected or "another value", value
 end
 
 local function is_shown(value)
@@ -120,7 +117,7 @@ end
 ---@param path (string|integer)[]
 ---@return any
 function arguments.check_value(build, tool, name, value, path)
-  local expected, taken = arguments.value_fault(tool.input.properties[name], name, value)
+  local expected, taken = arguments.value_fault(tool.input, name, value)
   if expected then
     local quoted = NUMBERS[tool.input.properties[name].type] and type(value) == "string" and tonumber(value)
     build:fault(path, ("%s takes as `%s` only: %s; %s"):format(tool.name, name, expected,

@@ -2,7 +2,7 @@
 --
 -- They run on rewritten arguments. Whatever cannot be decided (a glob at its limit, a path whose end is not known) is refused.
 local arguments = require "demilune.policy.arguments"
-local json_schema = require "demilune.policy.json_schema"
+local json_schema = require "demilune.json_schema"
 local paths = require "demilune.policy.paths"
 local when = require "demilune.policy.when"
 
@@ -133,11 +133,11 @@ end
 
 local function args_check(validator)
   return function(ctx)
-    local at, expected = validator(ctx.args)
-    if not at then return nil end
-    local field = at:match "^/([^/]+)"
+    local fits, misfit = validator:check(ctx.args)
+    if fits then return nil end
+    local field = misfit.path[1]
     return {
-      field = field, expected = expected, reason = field and ("%s is not what the rule takes"):format(field)
+      field = field, expected = misfit.expected, reason = field and ("%s is not what the rule takes"):format(field)
         or "the arguments are not what the rule takes",
     }
   end
@@ -227,6 +227,23 @@ local function check_path(build, rule)
   rule.compiled_path = paths.compile(spec, build.glob)
 end
 
+--- Keywords that say something to a reader of a schema; a rule has none.
+local NOT_FOR_RULES = {
+  default = "it fills in nothing; write `set` in the rule", format = "it is not held; write `pattern`",
+}
+for _, keyword in ipairs {
+  "deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType", "contentSchema", "$vocabulary",
+} do
+  NOT_FOR_RULES[keyword] = "it holds nothing; leave it out"
+end
+
+--- How `args` is compiled: whoever writes a rule thinks that all of it holds. Arguments may come from a file of Lua.
+local function args_options(regex)
+  return {
+    is_strict = true, is_of_lua = true, regex = regex, refuse = function(keyword) return NOT_FOR_RULES[keyword] end,
+  }
+end
+
 --- Holds what a rule's checks say against its tools; notes faults and keeps what is compiled once for all of them.
 ---@param build demilune.policy.Build
 ---@param rule table
@@ -239,7 +256,7 @@ function checks.prepare(build, rule)
   check_texts(build, rule, "never")
   if spec.path then check_path(build, rule) end
   if spec.args then
-    local validator, faults = json_schema.compile(spec.args, build.regex)
+    local validator, faults = json_schema.compile(spec.args, args_options(build.regex))
     for _, fault in ipairs(faults or {}) do
       build:fault(build:under(rule.path, "args", table.unpack(fault.path)), fault.text)
     end

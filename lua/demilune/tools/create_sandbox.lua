@@ -5,14 +5,13 @@ local ENVS_MAX = 256
 local ENV_VALUE_BYTES = 32 * 1024
 local ENVS_BYTES = 1024 * 1024
 
---- What is wrong with `envs`, as what was expected instead; nil when nothing is.
+--- What is wrong with `envs`, which are strings by name, as what was expected instead; nil when nothing is.
 local function check_envs(envs)
   local count, bytes = 0, 0
   for name, value in pairs(envs) do
     if type(name) ~= "string" or not name:find "^[%a_][%w_]*$" then
       return "object whose names match [A-Za-z_][A-Za-z0-9_]*"
     end
-    if type(value) ~= "string" or value:find("\0", 1, true) then return "object of strings without NUL" end
     if #value > ENV_VALUE_BYTES then return "object of strings of at most 32 KiB each" end
     count, bytes = count + 1, bytes + #name + #value
   end
