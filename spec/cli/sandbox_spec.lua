@@ -183,7 +183,8 @@ describe("demilune demo", function()
       "upload_file", "download_file", "start_background_task", "get_background_task", "end of stdin", "nothing left" } do
       assert.is_truthy(result.stdout:find("\n" .. step, 1, true), step)
     end
-    assert.are.same({}, leftovers.mentioning(home))
+    -- Under a sanitizer the end of a process takes its time.
+    assert.is_true(eventually(function() return #leftovers.mentioning(home) == 0 end))
     demilune.remove_home(home)
   end)
 

@@ -57,13 +57,17 @@ local function too_large(self)
   return core.rpc.error(self.message.id, INTERNAL_ERROR, "the answer is too large to be sent")
 end
 
---- See core.stdio.
+--- Answers with a result; nothing where it was answered or taken back.
+---@param json string  JSON text
 function Call:reply(json)
   if self.is_over then return end
   give(self, core.rpc.result(self.message.id, json) or too_large(self))
 end
 
---- See core.stdio.
+--- Answers with a JSON-RPC error, under the same conditions.
+---@param code integer
+---@param message string
+---@param data_json? string  JSON text
 function Call:fail(code, message, data_json)
   if self.is_over then return end
   if self.is_modern then self.status = STATUS_OF[code] or 200 end
@@ -79,14 +83,23 @@ local function open_stream(self)
   return self.stream
 end
 
---- See core.stdio.
+--- Sends a notification that belongs to the call; dropped for a client that takes no events.
+---@param method string
+---@param params_json string  JSON text
 function Call:notify(method, params_json)
   if self.is_over or not self.takes_events then return end
   local text = core.rpc.notification(method, params_json)
   if text then open_stream(self):push(text) end
 end
 
---- See core.stdio. A client that takes no events cannot be asked: `unsupported`.
+--- Asks the client something and waits for its result. Errors: those of asks.lua; too_large; unsupported (the client takes no
+--- events).
+---@async
+---@param method string
+---@param params_json string  JSON text, at most 1 MiB
+---@param timeout_ms number
+---@return table? result  hostile
+---@return demilune.Error? err
 function Call:request(method, params_json, timeout_ms)
   if self.is_over then return nil, errors.new "stopped" end
   if not self.takes_events or not self.owner.asks then return nil, errors.new "unsupported" end
@@ -101,10 +114,12 @@ function Call:request(method, params_json, timeout_ms)
   return self.owner.asks:wait(send, take_back, timeout_ms, self)
 end
 
---- See core.stdio.
+--- The id as the JSON text that came.
+---@return string
 function Call:id() return self.message.id end
 
---- See core.stdio.
+--- Whether the client took the call back.
+---@return boolean
 function Call:is_cancelled() return self.was_cancelled end
 
 --- Stops it for good: the client took it back, so nothing is answered.

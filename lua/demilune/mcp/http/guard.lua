@@ -9,7 +9,8 @@ local guard = {}
 local LOOPBACK = { ["localhost"] = true, ["127.0.0.1"] = true, ["[::1]"] = true }
 --- What a page may send and read.
 local CORS_METHODS = "GET, POST, DELETE, OPTIONS"
-local CORS_HEADERS = "Content-Type, Accept, Authorization, Mcp-Session-Id, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Last-Event-ID"
+local CORS_HEADERS = "Content-Type, Accept, Authorization, Mcp-Session-Id, MCP-Protocol-Version, Mcp-Method, Mcp-Name, "
+  .. "Last-Event-ID"
 local CORS_EXPOSED = "Mcp-Session-Id, WWW-Authenticate"
 local CORS_MAX_AGE_S = 600
 

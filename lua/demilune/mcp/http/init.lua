@@ -97,7 +97,8 @@ local function session_of(self, req, who, message)
     refusal.raise(400, "Mcp-Session-Id is missing; begin with initialize", { id = message and message.id })
   end
   check_revision(req)
-  return self.holders:find(id, who.principal) or refusal.raise(404, "there is no such session, or it is over; begin with initialize",
+  return self.holders:find(id, who.principal) or refusal.raise(404,
+    "there is no such session, or it is over; begin with initialize",
     { code = refusal.NO_SESSION, id = message and message.id })
 end
 
