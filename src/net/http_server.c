@@ -98,6 +98,7 @@ dml_status dml_http_server_new(uv_loop_t *loop, const char *directory, const dml
   dml_http_listener_options listener = {
       .fd = options->fd,
       .connections_max = options->connections_max,
+      .header_max_bytes = options->header_max_bytes,
       .idle_timeout_s = options->idle_timeout_s ? options->idle_timeout_s : DML_HTTP_SERVER_IDLE_TIMEOUT_S,
       .tls = options->tls ? dml_http_tls_peek(options->tls) : NULL,
   };

@@ -20,8 +20,15 @@
 #include "net/http_server_ops.h"
 #include "net/http_server_tls_mhd.h"
 
-/* Half of a connection's memory is its read buffer: an upload moves in pieces of 64 KiB and more. */
-#define CONNECTION_MEMORY_BYTES ((size_t)160 * 1024)
+/* Half of a connection's memory is its read buffer: where heads may be large, an upload moves in pieces of 64 KiB and more.
+ * All of it is cleared after each request, so a door of small messages has less. */
+#define CONNECTION_MEMORY_MIN_BYTES ((size_t)32 * 1024)
+
+static size_t connection_memory_bytes(size_t header_max_bytes) {
+  size_t bytes = header_max_bytes * 5 / 2;
+  return bytes < CONNECTION_MEMORY_MIN_BYTES ? CONNECTION_MEMORY_MIN_BYTES : bytes;
+}
+
 /* A streamed answer of known length is filled in pieces of this at most; chunks are made in the connection's memory, so
  * that one of unknown length needs its piece for HTTP/1.0 alone. */
 #define BLOCK_BYTES ((size_t)128 * 1024)
@@ -565,7 +572,8 @@ static struct MHD_Daemon *start_daemon(dml_http_listener *listener, const dml_ht
   const struct MHD_OptionItem *more = options->tls ? dml_tls_daemon_options : NO_MORE;
   return MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (options->tls ? MHD_USE_TLS : 0), 0, NULL, NULL,
                           on_access, listener, MHD_OPTION_ARRAY, more, MHD_OPTION_LISTEN_SOCKET,
-                          (MHD_socket)options->fd, MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY_BYTES,
+                          (MHD_socket)options->fd, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                          connection_memory_bytes(options->header_max_bytes),
                           MHD_OPTION_CONNECTION_LIMIT, options->connections_max, MHD_OPTION_CONNECTION_TIMEOUT,
                           options->idle_timeout_s, MHD_OPTION_URI_LOG_CALLBACK, on_target, listener,
                           MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_NOTIFY_COMPLETED, on_completed,

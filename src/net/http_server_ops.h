@@ -68,6 +68,7 @@ typedef struct dml_http_listener_options {
   /* Of a connection that neither side uses, but not while a handler works; and how long a whole head may take, and the
    * rest of a body that is dropped. */
   unsigned idle_timeout_s;
+  size_t header_max_bytes; /* that a connection has room for */
   dml_tls_pair *tls; /* NULL: plain. Held by the listener from then on, beside its owner */
 } dml_http_listener_options;
 

@@ -12,7 +12,7 @@ local serving = {}
 
 --- Open connections, and requests at work, streams among them. Beyond, clients wait, or get 503.
 serving.CONNECTIONS_MAX, serving.REQUESTS_MAX = 4096, 2048
-serving.HEADER_MAX_BYTES = 32 * 1024
+serving.HEADER_MAX_BYTES = 16 * 1024
 --- How long a client may be silent before it has sent a whole head, or while it sends a body or takes an answer.
 serving.IDLE_TIMEOUT_S = 60
 
