@@ -9,6 +9,7 @@ local connect = require "demilune.connect"
 local errors = require "demilune.errors"
 local formats = require "demilune.json_schema.formats"
 local json = require("demilune.core").json
+local nearest = require "demilune.nearest"
 local schema_words = require "demilune.schema_words"
 local text = require "demilune.text"
 
@@ -144,9 +145,11 @@ local function refuse_unknown(arguments, properties)
   local unknown
   for _, name in ipairs(names_of(arguments)) do unknown = unknown or not properties[name] and name or nil end
   local names = names_of(properties)
+  local near = nearest.of(unknown, names)
   errors.raise("invalid_argument", {
     field = text.first(unknown, NAME_SHOWN_CHARACTERS), allowed = json.array(names),
-    message = #names > 0 and "There is no such argument; `allowed` lists those of this tool."
+    message = near and ("There is no such argument; did you mean %s?"):format(near)
+      or #names > 0 and "There is no such argument; `allowed` lists those of this tool."
       or "This tool takes no arguments.",
   })
 end

@@ -32,7 +32,7 @@ Zone.__index = Zone
 local kept, kept_count = {}, 0
 
 local function unknown(name)
-  return ("there is no time zone %s; see /usr/share/zoneinfo, package tzdata"):format(name)
+  return ('there is no time zone %s; write one such as "Europe/Berlin": /usr/share/zoneinfo has them all'):format(name)
 end
 
 local function is_name(name)

@@ -89,10 +89,26 @@ local MISTAKES = {
   { "a glob that is none", rule 'match = "run_[", deny = "no"', 4, "", "" },
   { "a window that is none", rule 'match = "@create", when = { within = "9 to 5" }, deny = "no"', 4,
     "9 to 5", "mon-fri 08:00-18:00" },
+  { "a list where path wants deny or allow", rule 'match = "@read", path = { "**/.env" }', 4, "path[1]", "deny = {" },
+  { "a regular expression for a path", rule 'match = "@read", path = { deny = { ".*\\\\.env$" } }', 4,
+    "regular expression", '"**/*.env"' },
+  { "a count among the limits", rule 'match = "@create", limit = { sandboxes = 2 }', 4, "`sandboxes`",
+    "quota = { sandboxes = 2 }" },
+  { "a word for a number of seconds", rule 'match = "@execute", rate = { calls = 60, per = "minute" }', 4, "per",
+    "such as 60 for a minute" },
+  { "an entry of a rule without its key", 'return { default = "allow", rules = {\n  { "kill_sandbox", ask = "Kill?" },\n} }', 2, "",
+    'match = "kill_sandbox"' },
+  { "a rule that is not closed",
+    'return {\n  default = "allow",\n  rules = {\n    { name = "a", match = "run_code", deny = "no",\n'
+    .. '    { name = "b", match = "run_code", deny = "no" },\n  },\n}', 7, "near <eof>", "the `{` of line 4" },
   { "a zone that is none", rule 'match = "@create", when = { within = "mon-fri 08:00-18:00", tz = "Berlin" }, deny = "no"', 4,
     "Berlin", "" },
   { "a regular expression that is none", rule 'match = "@all", redact = "("', 4, "regular expression", "mend it" },
   -- functions
+  { "a verdict in words", before ' return "allow"', nil, 'the text "allow"', "deny(reason) or ask(question)" },
+  { "arguments that no tool takes", before ' call.args.timeout = "long"', nil, "`timeout`", "what its schema says" },
+  { "files in a function", before ' io.open "x"', 3, "io", "policies have no io" },
+  { "a loop that does not end", before " while true do end", 3, "instructions", "look at its loops" },
   { "= in a condition", before ' if call.tool = "x" then return deny "x" end', 3, "near '='", "compare with ==" },
   { "another language's not equal", before ' if call.tool != "x" then return end', 3, "near '!'", "~=" },
   { "no then", before ' if call.tool == "x" return deny "x" end', 3, "near 'return'", "write `then`" },
@@ -201,6 +217,31 @@ describe("demilune check", function()
     result = check { path, "--strict" }
     assert.are.equal(1, result.code, result.stdout)
     assert.is_truthy(result.stdout:find "0 mistakes, 1 warning\n$", result.stdout)
+  end)
+
+  it("warns of sizes that cannot be meant, and of templates that a limit denies; notes fail nothing", function()
+    for fields, words in pairs {
+      ['match = "@create", limit = { memory = 2 }'] = "memory is in MB, and 2",
+      ['match = "@create", limit = { memory = 2147483648 }'] = "memory is in MB, and 2147483648",
+      ['match = "@create", limit = { timeout = 3600000 }'] = "timeout is in seconds",
+      ['match = "@create", limit = { memory = { max = 512 } }'] = "the template base has 1024 of memory",
+    } do
+      local result = check { write("policy.lua", rule(fields)), "--strict" }
+      assert.is_truthy(result.stdout:find(":4: warning: " .. words, 1, true), result.stdout)
+      assert.are.equal(1, result.code)
+    end
+    local path = write("policy.lua", rule 'match = "@create", limit = { memory = { max = 512, default = 512 } }')
+    local result = check { path, "--strict" }
+    assert.are.equal("policy.lua is fine: 1 rule\n", result.stdout)
+    result = check { write("policy.lua", rule 'match = "@read", path = { deny = { "**/.env" } }'), "--strict" }
+    assert.is_truthy(result.stdout:find(":4: note: `path` keeps", 1, true), result.stdout)
+    assert.are.equal(0, result.code)
+  end)
+
+  it("says that the folder of an audit is not there", function()
+    local result = check({}, { config = 'return { audit = "nowhere/audit.jsonl" }' })
+    assert.are.equal(1, result.code)
+    assert.is_truthy(result.stdout:find("audit: its folder is not there", 1, true), result.stdout)
   end)
 
   it("checks the whole configuration without an argument", function()

@@ -87,6 +87,13 @@ return {
     assert.is_truthy(lines[5]:find("killing is allowed", 1, true), lines[5])
   end)
 
+  it("says that it was given a policy and no cases", function()
+    local path = write("some.lua", 'return { default = "allow", rules = {} }')
+    local result = policy_test { path }
+    assert_counts(0, 1, result)
+    assert.is_truthy(result.stdout:find("it is a policy; name a file of cases", 1, true), result.stdout)
+  end)
+
   it("counts rates and quotas within a file, and anew in the next", function()
     local text = [[
 local run = { tool = "run_command", args = { command = "ls" }, sandbox = "owned", time = "2026-11-30T09:00:00Z" }

@@ -64,7 +64,7 @@ describe("a policy", function()
       { { default = "deny", before = "x" }, "before: before must be a function, not a string" },
       { { default = "deny", version = 7 },
         "version: version must be a text that is not empty, at most 64 bytes, not a number; put it in quotes" },
-      { { default = "deny", { name = "a" } }, "1: [1] has no name; write it as key = value" },
+      { { default = "deny", { name = "a" } }, '1: [1] has no name; write a table, { default = "deny"' },
     }
     for _, row in ipairs(WRONG) do
       local _, faults = support.compile(row[1])

@@ -339,7 +339,7 @@ describe("a trace", function()
       "count -: nothing is counted before the question is answered" }, traced({ { match = "@all", ask = "sure?" } },
         { "run_code" }))
     assert.are.same({ "match r1: matches run_code", 'decide default: no rule decides, and default = "allow"',
-      "count r1: at most 1 calls in 2 s", "count r1: denies: at most 1 calls in 2 s" },
+      "count r1: at most 1 call in 2 s", "count r1: denies: at most 1 call in 2 s" },
       traced({ { match = "@all", rate = { calls = 1, per = 2 } } },
         { "run_code", nil, nil, { reserve = function() return nil, { rule = "r1", kind = "rate" } end } }))
     assert.are.same({ "match r1: hides run_code: for this principal there is no such tool" },

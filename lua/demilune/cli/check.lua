@@ -1,13 +1,16 @@
 --- cli/check.lua - `demilune check`: everything that is wrong with the configuration, the operator's tools and the policy.
 --
 -- It says what a server would say at its start, and more: a server stops at the first mistake, and never tries `before`.
+local advice = require "demilune.policy.advice"
+local core = require "demilune.core"
 local dry = require "demilune.cli.dry"
+local health = require "demilune.cli.health"
 local hooks = require "demilune.policy.hooks"
 local output = require "demilune.cli.output"
 local rehearsal = require "demilune.policy.rehearsal"
 local schema = require "demilune.schema"
 
-local WARNING = "warning: "
+local WARNING, NOTE = "warning: ", "note: "
 local TOOLS_NAMED_MAX = 3
 local NIL_UUID = "00000000-0000-0000-0000-000000000000"
 
@@ -24,11 +27,13 @@ function Findings:add_faults(list)
   self.faults = self.faults + #list
 end
 
---- Prints warnings and counts them.
+--- Prints warnings and counts them; notes do not count.
 ---@param list demilune.policy.Fault[]
 function Findings:add_warnings(list)
-  dry.print(list, WARNING)
-  self.warnings = self.warnings + #list
+  for _, one in ipairs(list) do
+    dry.print({ one }, one.is_note and NOTE or WARNING)
+    if not one.is_note then self.warnings = self.warnings + 1 end
+  end
 end
 
 --- Prints a mistake that is a line already.
@@ -48,7 +53,7 @@ local SMALLEST = {
     return (property.is_filled or (property.minLength or 0) > 0) and "x" or ""
   end,
   boolean = function() return false end,
-  array = function() return {} end,
+  array = function() return core.json.array {} end,
   object = function() return {} end,
 }
 
@@ -61,6 +66,15 @@ local function smallest_arguments(tool)
     args[name] = property.enum and property.enum[1] or smallest and smallest(property)
   end
   return pcall(schema.check, tool.input, args) and args or nil
+end
+
+--- What is wrong with the arguments that `before` leaves, or nil.
+local function misfit(tool, args)
+  local ok, raised = pcall(schema.check, tool.input, args)
+  if ok then return nil end
+  local field = type(raised) == "table" and raised.field
+  return field and ("it leaves `%s` as what the tool does not take; write what its schema says"):format(field)
+    or "it leaves arguments that the tool does not take; write what its schema says"
 end
 
 --- Faults of the policy's functions on the smallest call of every tool: lists of tools by the text of the fault.
@@ -80,7 +94,8 @@ local function trials(app, state)
       local view = bench:view { tool = tool.name, args = args }
       view.counts = bench.book:counts(view)
       local said = hooks.before(state, view)
-      if said.fault then failed("before: " .. said.fault, tool.name) end
+      local fault = said.fault or said.args and misfit(tool, said.args)
+      if fault then failed("before: " .. fault, tool.name) end
     end
     if state.data.list then
       local _, fault = hooks.list(state, tool.definition, { principal = "local:me", scopes = {} })
@@ -105,11 +120,13 @@ local function fault_of(state, text, names)
       if known:sub(-#file) == file then path = known end
     end
   end
-  local way_out = "; look whether a field is there before you use it"
+  words = words or place
+  local known = advice.of_call(words)
+  if known then words = words:gsub("; .*$", "") .. "; " .. known end
+  if not words:find("; ", 1, true) then words = words .. "; look whether a field is there before you use it" end
   return {
     file = path, line = math.tointeger(tonumber(line)),
-    text = ("`%s` fails on the smallest call of %s: %s%s"):format(name, tools_words(names), words or place,
-      (words or place):find("; ", 1, true) and "" or way_out),
+    text = ("`%s` fails on the smallest call of %s: %s"):format(name, tools_words(names), words),
   }
 end
 
@@ -149,6 +166,13 @@ local function check_tools(findings, config)
   return #faults == 0
 end
 
+--- An audit that cannot be written denies every call, so it is a mistake before the server runs.
+local function check_audit(findings, config)
+  local report = health.audit(config)
+  if not report or report.ok then return end
+  findings:add_line(("%s: audit: %s"):format(config.path or "the default configuration", report.cause))
+end
+
 local function config_words(config)
   local count = #config.providers
   local words = ("%d %s"):format(count, count == 1 and "provider" or "providers")
@@ -162,6 +186,7 @@ local function check_config(findings, options)
     for _, line in ipairs(lines or { message }) do findings:add_line(line) end
     return nil
   end
+  check_audit(findings, config)
   if not check_tools(findings, config) then return config end
   local ok, app = pcall(dry.app, config)
   if ok then return config, app end

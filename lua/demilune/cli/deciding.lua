@@ -40,11 +40,12 @@ local function list_all()
     output.line "Nothing waits for an answer."
     return 0
   end
-  local rows = { { "ID", "TOOL", "PRINCIPAL", "QUESTION", "EXPIRES IN" } }
+  local rows = { { "ID", "TOOL", "SANDBOX", "PRINCIPAL", "QUESTION", "EXPIRES IN" } }
   for _, entry in ipairs(list) do
     local question = entry.question
     rows[#rows + 1] = {
-      text_of(question.id), text_of(question.tool), text_of(question.principal), text_of(question.question),
+      text_of(question.id), text_of(question.tool), text_of(type(question.shown) == "table" and question.shown.sandbox or nil),
+      text_of(question.principal), text_of(question.question),
       duration.words(math.tointeger(question.expires_in) or 0),
     }
   end
@@ -113,7 +114,8 @@ local function decide(id, is_approval)
   local entry = find(id)
   io.stderr:write("\n", core.vault.redact(deciding.shown(entry)))
   if not confirm(is_approval and "Approve?" or "Refuse?") then
-    output.note "nothing was decided; the question still waits"
+    output.note(is_approval and "nothing was decided; the question still waits, and demilune refuse " .. id .. " says no to it"
+      or "nothing was decided; the question still waits")
     return 1
   end
   local result, err = control_client.call(entry.pid, "decide", { id = id, approve = is_approval }, TIMEOUT_MS)

@@ -5,6 +5,7 @@ local errors = require "demilune.errors"
 local load = require "demilune.policy.load"
 local output = require "demilune.cli.output"
 local session = require "demilune.cli.session"
+local templates = require "demilune.policy.templates"
 
 local dry = {}
 
@@ -36,8 +37,8 @@ end
 ---@return demilune.policy.Fault[]? faults
 function dry.load(config, app, path)
   return load.run(path, {
-    tools = app.tools, provider_ids = app.environment.provider_ids, limits = config.policy and config.policy.limits,
-    is_rehearsed = true,
+    tools = app.tools, provider_ids = app.environment.provider_ids, templates = templates.of(app),
+    limits = config.policy and config.policy.limits, is_rehearsed = true,
   })
 end
 

@@ -64,6 +64,11 @@ function explain.text(account, policy)
   if view.sandbox and not view.sandbox.id and decision.verdict == "allow" then
     note = "\nThe sandbox that is made first is a call of create_sandbox, which is decided by itself.\n"
   end
+  for _, entry in ipairs(account.steps) do
+    if view.sandbox and view.sandbox.id and entry.step == "check" and entry.text == "`path` passes" then
+      note = "\nLinks are followed in the sandbox when the call is made: where the path leads must pass as well.\n"
+    end
+  end
   local rows = rows_of(account)
   if #rows > 0 then head = head .. grid.render(rows, { wraps = style.is_terminal() }) end
   return head .. rewritten .. note .. "\n" .. style.plain(report.verdict(decision)) .. "\n"

@@ -140,7 +140,7 @@ end
 return {
   name = "serve",
   summary = "Serve MCP on stdin and stdout, which is what a client starts, or over HTTP.",
-  usage = "serve [--http ADDRESS:PORT] [--token-file FILE] [--allow-origin ORIGIN[,…]] [--allow-host HOST[,…]]",
+  usage = "serve [--http ADDRESS:PORT] [--token-file FILE]",
   help = [[
 Serves one client on stdin and stdout until it closes stdin. With --http, or with
 http.listen in the configuration, it serves many over HTTP, at /mcp:

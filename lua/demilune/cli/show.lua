@@ -43,6 +43,20 @@ local function word(value)
   return tostring(value)
 end
 
+--- A list of texts and numbers, a line each.
+local function plain_list(items)
+  local lines = {}
+  for i, item in ipairs(items) do lines[i] = INDENT .. word(type(item) == "table" and json.encode(item) or item) .. "\n" end
+  return table.concat(lines)
+end
+
+local function is_of_objects(items)
+  for _, item in ipairs(items) do
+    if type(item) ~= "table" or #item > 0 then return false end
+  end
+  return true
+end
+
 local function columns_of(items)
   local names, seen = {}, {}
   for _, item in ipairs(items) do
@@ -60,6 +74,7 @@ end
 --- A list of objects as a table, ids and names first.
 local function list(items)
   if #items == 0 then return INDENT .. "none\n" end
+  if not is_of_objects(items) then return plain_list(items) end
   local names = columns_of(items)
   local rank = { sandbox_id = 1, task_id = 1, name = 1, status = 2, type = 2, size = 3 }
   table.sort(names, function(a, b)
@@ -90,7 +105,9 @@ function show.result(tool, result, ended)
   local blocks, lists, facts = {}, {}, {}
   for _, name in ipairs(ordered(tool, result)) do
     local value = result[name]
-    if type(value) == "table" then
+    if type(value) == "table" and #value == 0 and next(value) ~= nil then
+      facts[#facts + 1] = { name, word(json.encode(value)) }
+    elseif type(value) == "table" then
       lists[#lists + 1] = style.paint("dim", name) .. "\n" .. list(value)
     elseif is_block(value) then
       blocks[#blocks + 1] = block(name, value)

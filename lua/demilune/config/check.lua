@@ -174,7 +174,8 @@ end
 
 function Walk:unknown(key, shape)
   if type(key) ~= "string" then
-    return self:fault("%s has no name; write it as key = value", key)
+    return self:fault(shape.words and ("%s has no name; write " .. shape.words:gsub("%%", "%%%%"))
+      or "%s has no name; write it as key = value", key)
   end
   local names = sorted_fields(shape)
   local elsewhere = self.places and place_of(key, self.places) or not self.places and other_place(key)

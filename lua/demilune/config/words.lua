@@ -44,6 +44,7 @@ local function number_text(number) return ("%.14g"):format(number) end
 
 local EXPECTED = {
   integer = function(shape)
+    if shape.words then return shape.words end
     return ("an integer from %s to %s"):format(number_text(shape.min), number_text(shape.max))
   end,
   number = function(shape)

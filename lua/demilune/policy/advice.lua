@@ -75,7 +75,34 @@ local function of_unclosed(words, near)
   return ("%s is not closed; add `%s` where it ends"):format(opened, close or "}")
 end
 
-local function of_brace(words, near)
+local function first_sign_column(text, line)
+  local at = 0
+  for content in (text .. "\n"):gmatch "([^\n]*)\n" do
+    at = at + 1
+    if at == line then return #content:match "^%s*" end
+  end
+end
+
+--- The line of a `{` that was most likely left open: one that begins its line, and the next line begins another at the same
+--- column before it is closed.
+local function left_open(text)
+  local open, last_line = {}, 0
+  for _, token in ipairs(source.tokens(text)) do
+    local is_first = token.line ~= last_line
+    last_line = token.line
+    if token.text == "{" and token.kind == "sign" then
+      local column, top = is_first and first_sign_column(text, token.line), open[#open]
+      if column and top and top.column == column then return top.line end
+      open[#open + 1] = { line = token.line, column = column }
+    elseif token.text == "}" and token.kind == "sign" then
+      open[#open] = nil
+    end
+  end
+end
+
+local function of_brace(words, near, text)
+  local line = near == "<eof>" and left_open(text)
+  if line then return ("the `{` of line %d is not closed; add `}` where it ends"):format(line) end
   local unclosed, opened = of_unclosed(words, near)
   if unclosed then return unclosed end
   if near == "=" then
@@ -186,7 +213,8 @@ end
 
 --- Names of Lua that a policy has not, and what to do instead.
 local ABSENT = {
-  print = "write log(…)", io = "a policy reads and writes nothing", dofile = 'use require "name"', loadfile = 'use require "name"',
+  print = "write log(…)", io = "policies have no io: they read and write no files",
+  dofile = 'use require "name"', loadfile = 'use require "name"',
   load = "write the code itself", setmetatable = "use plain tables", getmetatable = "use plain tables",
   rawset = "use plain tables", rawget = "use plain tables", coroutine = "policies have no coroutines",
   debug = "policies have no debug library", package = 'use require "name"', collectgarbage = "leave it out",
@@ -243,6 +271,7 @@ end
 local VALUES = {
   { "^the policy has keys that are neither",
     "a rule stands in braces inside of rules = { … }, and everything else is key = value" },
+  { "^rules%[%d+%] has keys that are neither", 'write every entry of a rule as key = value, as in match = "kill_sandbox"' },
   { "has keys that are neither", "write each entry as key = value, or none of them" },
   { "NaN", "write a number" },
   { "only allow, deny or ask make", 'in a table they are keys: deny = "the reason", ask = "the question", allow = true' },
@@ -271,6 +300,16 @@ local function cut(text)
   local stop = WORDS_BYTES_MAX
   while text:find("^[\128-\191]", stop + 1) do stop = stop - 1 end
   return text:sub(1, stop) .. "…"
+end
+
+--- What to do about a function that failed on a call, in the words of the fence; nil where nothing better is known than to look.
+---@param words string
+---@return string?
+function advice.of_call(words)
+  local name = words:match "there is no global ([%a_][%w_]*)"
+  if name and ABSENT[name] then return ABSENT[name] end
+  if words:find "%(limit: memory%)" then return "it needs too much memory; make its tables smaller" end
+  if words:find "%(limit: %a+%)" then return "it does not come to an end in time; look at its loops" end
 end
 
 --- What a fault of loading is, with the way out.

@@ -106,6 +106,9 @@ function cases.read(path)
   local text = bytes:gsub("^\xEF\xBB\xBF", ""):gsub("^#[^\n]*", "")
   local given, fault = chunk.run(text)
   if not given then return nil, fault_at(path, fault.line, fault.text) end
+  if type(given) == "table" and type(given.rules) == "table" and given.default ~= nil then
+    return nil, fault_at(path, nil, "it is a policy; name a file of cases, and the policy in it or with --policy")
+  end
   local list = entries_of(given, source.tokens(text))
   if #list == 0 then return nil, fault_at(path, nil, "there is no case in it; write one, { call = …, expect = … }") end
   if #list > CASES_MAX then return nil, fault_at(path, nil, ("there are more than %d cases; split the file"):format(CASES_MAX)) end

@@ -3,6 +3,7 @@
 -- They run on rewritten arguments. Whatever cannot be decided (a glob at its limit, a path whose end is not known) is refused.
 local arguments = require "demilune.policy.arguments"
 local json_schema = require "demilune.json_schema"
+local keys = require "demilune.policy.keys"
 local paths = require "demilune.policy.paths"
 local when = require "demilune.policy.when"
 
@@ -158,6 +159,10 @@ local function sorted_names(map)
 end
 
 local function check_limit(build, rule, name, limit, path)
+  if keys.quota.fields[name] and name ~= "per" then
+    return build:fault(path, ("`%s` is no argument but a count; write quota = { %s = %s } in place of it"):format(name, name,
+      limit.max and number_text(limit.max) or "…"))
+  end
   if limit.max == nil and limit.min == nil and limit.default == nil then
     return build:fault(path, ("`limit.%s` is empty; write a number or { max = … }"):format(name))
   end
@@ -190,6 +195,26 @@ local function check_texts(build, rule, key)
   end
 end
 
+--- The glob that somebody meant who wrote a regular expression, nil where it is none.
+local function glob_meant(pattern)
+  if not (pattern:find("%.[*+]") or pattern:find "^%^" or pattern:find "%$$" or pattern:find "\\%.") then return nil end
+  local glob = pattern:gsub("^%^", ""):gsub("%$$", ""):gsub("\\%.", "\0"):gsub("%.[*+]", "*"):gsub("%z", ".")
+  if glob:find "[()|+\\]" then return "**/*.pem" end
+  glob = glob:gsub("^%*+/?%**", "")
+  return glob:sub(1, 1) == "/" and glob or "**/*" .. glob
+end
+
+--- What to write in place of a pattern that no path can match.
+local function no_path_words(pattern)
+  local glob = glob_meant(pattern)
+  if glob then
+    return ("%q looks like a regular expression, and paths take globs; write one such as %q"):format(pattern, glob)
+  end
+  local meant = pattern:gsub("^~/", "/home/user/"):gsub("^%./", "")
+  local full = meant:sub(1, 1) == "/" and meant or "**/" .. meant
+  return ("%q matches no path, since paths begin with /; write %q"):format(pattern, full)
+end
+
 local function check_path_globs(build, list, path)
   for i, pattern in ipairs(list or {}) do
     local at = build:under(path, i)
@@ -197,9 +222,7 @@ local function check_path_globs(build, list, path)
     if not matches then
       build:fault(at, ("the glob %q: %s; mend it"):format(pattern, why or "is none"))
     elseif not (pattern:find "^/" or pattern:find "^%*%*" or pattern:find "^{") then
-      local meant = pattern:gsub("^~/", "/home/user/"):gsub("^%./", "")
-      local full = meant:sub(1, 1) == "/" and meant or "**/" .. meant
-      build:fault(at, ("%q matches no path, since paths begin with /; write %q"):format(pattern, full))
+      build:fault(at, no_path_words(pattern))
     end
   end
 end

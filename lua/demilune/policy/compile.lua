@@ -18,7 +18,7 @@ local FAULTS_MAX = 100
 ---@class demilune.policy.Build
 ---@field env table
 ---@field faults { path: (string|integer)[], text: string }[]
----@field warnings { path: (string|integer)[], text: string }[]
+---@field warnings { path: (string|integer)[], text: string, is_note?: boolean }[]
 ---@field glob fun(pattern: string, options?: table): table?, string?
 ---@field regex fun(pattern: string): table?, string?
 local Build = {}
@@ -36,6 +36,13 @@ end
 ---@param text string
 function Build:warn(path, text)
   if #self.warnings < FAULTS_MAX then self.warnings[#self.warnings + 1] = { path = path, text = text } end
+end
+
+--- Notes what is worth knowing of a policy that may be meant just so.
+---@param path (string|integer)[]
+---@param text string
+function Build:note(path, text)
+  if #self.warnings < FAULTS_MAX then self.warnings[#self.warnings + 1] = { path = path, text = text, is_note = true } end
 end
 
 --- A path with more keys at its end.

@@ -83,10 +83,12 @@ function counters.lifetime_refusal(limit, args, view)
   }
 end
 
+local function counted(most, one, many) return ("at most %d %s"):format(most, most == 1 and one or many) end
+
 local WORDS = {
-  rate = function(most, item) return ("at most %d calls in %d s"):format(most, item.per_s or 0) end,
-  sandboxes = function(most) return ("at most %d sandboxes at a time"):format(most) end,
-  tasks = function(most) return ("at most %d background tasks at a time"):format(most) end,
+  rate = function(most, item) return ("%s in %d s"):format(counted(most, "call", "calls"), item.per_s or 0) end,
+  sandboxes = function(most) return counted(most, "sandbox", "sandboxes") .. " at a time" end,
+  tasks = function(most) return counted(most, "background task", "background tasks") .. " at a time" end,
   sandbox_seconds = function(most) return ("at most %d s of sandboxes a day"):format(most) end,
 }
 

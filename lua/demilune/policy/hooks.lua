@@ -61,6 +61,9 @@ local function call(state, name, ...)
   return outcome
 end
 
+--- Texts that look like a verdict and would be taken for the reason of a denial.
+local WORDS_OF_VERDICTS = { allow = true, deny = true, ask = true }
+
 --- The verdict that a function gave, or nil where it gave none of those that there are.
 local function verdict_of(outcome)
   if outcome.decision == "allow" then return { verdict = "go" } end
@@ -69,8 +72,15 @@ local function verdict_of(outcome)
   local value = outcome.value
   if value == nil or value == core.json.null or value == true then return { verdict = "go" } end
   if value == false then return { verdict = "deny", reason = REFUSED } end
+  if WORDS_OF_VERDICTS[value] then return nil end
   if type(value) == "string" then return { verdict = "deny", reason = words(value, REFUSED) } end
   return nil
+end
+
+--- What was wrong with what a function returned.
+local function odd(value)
+  local what = type(value) == "string" and ('the text "%s"'):format(value) or "a " .. type(value)
+  return ("it returned %s; return nothing to go on, deny(reason) or ask(question)"):format(what)
 end
 
 local function with_cost(verdict, outcome)
@@ -114,8 +124,7 @@ function hooks.before(state, view)
   if not outcome then return failure end
   local verdict = verdict_of(outcome)
   if not verdict then
-    return with_cost(failed(state, "before", ("it returned a %s; return nothing, deny(reason) or ask(question)"):format(
-      type(outcome.value))), outcome)
+    return with_cost(failed(state, "before", odd(outcome.value)), outcome)
   end
   local left = outcome.args and outcome.args[1]
   local args = type(left) == "table" and left.args

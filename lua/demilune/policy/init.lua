@@ -13,6 +13,7 @@ local ledgers = require "demilune.ledger"
 local load = require "demilune.policy.load"
 local rules = require "demilune.policy.rules"
 local state_folder = require "demilune.state"
+local templates = require "demilune.policy.templates"
 local views = require "demilune.policy.view"
 
 local policy = {}
@@ -29,21 +30,10 @@ local LISTED_MAX = 1000
 local Policy = {}
 Policy.__index = Policy
 
---- The templates of local providers, whose sizes are known.
-local function templates_of(app)
-  local list = {}
-  for _, provider in ipairs(app.providers) do
-    for name, template in pairs(provider.config.type == "local" and provider.config.templates or {}) do
-      list[#list + 1] = { provider = provider.id, name = name, memory = template.memory, cpu = template.cpu }
-    end
-  end
-  return list
-end
-
 local function environment(app, tools)
   local ids = {}
   for i, provider in ipairs(app.providers) do ids[i] = provider.id end
-  return { tools = tools, provider_ids = ids, templates = templates_of(app), limits = app.config.policy.limits }
+  return { tools = tools, provider_ids = ids, templates = templates.of(app), limits = app.config.policy.limits }
 end
 
 --- The faults of a file as one text, a line each.

@@ -83,7 +83,10 @@ keys.path = {
 keys.rate = {
   kind = "record",
   words = "a table { calls = 60, per = 60 }",
-  fields = { calls = integer(1, CALLS_MAX), per = integer(1, MONTH_S) },
+  fields = {
+    calls = integer(1, CALLS_MAX),
+    per = { kind = "integer", min = 1, max = MONTH_S, words = "a number of seconds, such as 60 for a minute" },
+  },
   required = { "calls", "per" },
 }
 

@@ -191,9 +191,51 @@ local function warn_of_paths(build, rules, rule, data)
   for _, tool in ipairs(build.env.tools) do
     local is_open = groups.of_entry(tool)["@execute"] and not is_shut(rules, tool) and may_be_let(rules, data.default, tool)
     if is_open then
-      return build:warn(build:under(rule.path, "path"),
-        ("`path` keeps file tools from accidents and not an agent that runs commands, and %s is open; deny @execute too"):format(
-          tool.name))
+      return build:note(build:under(rule.path, "path"),
+        ("`path` keeps file tools from accidents and not an agent that runs commands, and %s is open; "
+          .. "deny @execute too where that matters"):format(tool.name))
+    end
+  end
+end
+
+-- ---- sizes ----
+
+--- Sizes that cannot be meant: below and above is another unit. MB, and seconds.
+local SIZES = {
+  memory = { least = 16, most = 1 << 20, unit = "MB", words = "write 2048 for 2 GB" },
+  timeout = { least = 1, most = 31 * 86400, unit = "seconds", words = "write 3600 for an hour" },
+}
+
+local function warn_of_size(build, name, value, path)
+  local size = SIZES[name]
+  if not size or not math.type(value) or (value >= size.least and value <= size.most) then return end
+  build:warn(path, ("%s is in %s, and %.14g of them cannot be meant; %s"):format(name, size.unit, value, size.words))
+end
+
+local function warn_of_sizes(build, rule)
+  for name, limit in pairs(rule.spec.limit or {}) do
+    local path = build:under(rule.path, "limit", name)
+    warn_of_size(build, name, limit.max, path)
+    if limit.default ~= limit.max then warn_of_size(build, name, limit.default, path) end
+  end
+  for _, key in ipairs { "set", "force" } do
+    for name, value in pairs(rule.spec[key] or {}) do warn_of_size(build, name, value, build:under(rule.path, key, name)) end
+  end
+end
+
+--- A creation that says no size gets its template's, whatever the rule's `max` is: it is made, and then killed.
+local function warn_of_templates(build, rule)
+  for _, name in ipairs { "memory", "cpu" } do
+    local limit = (rule.spec.limit or {})[name]
+    local is_meant = limit and limit.max and (not SIZES[name] or limit.max >= SIZES[name].least)
+    local is_filled = is_meant and (limit.default or (rule.spec.set or {})[name] or (rule.spec.force or {})[name])
+    local is_open = is_meant and not is_filled and rule.has_tool.create_sandbox
+    for _, template in ipairs(is_open and build.env.templates or {}) do
+      if template[name] and template[name] > limit.max then
+        return build:warn(build:under(rule.path, "limit", name),
+          ("the template %s has %.14g of %s when a call says nothing, which this denies; "
+            .. "write { max = %.14g, default = %.14g }"):format(template.name, template[name], name, limit.max, limit.max))
+      end
     end
   end
 end
@@ -214,6 +256,8 @@ function lint.run(build, rules, data)
     warn_of_shadow(build, rules, rule)
     warn_of_checks(build, rules, rule, data)
     warn_of_paths(build, rules, rule, data)
+    warn_of_sizes(build, rule)
+    warn_of_templates(build, rule)
   end
 end
 

@@ -167,7 +167,10 @@ local function placed(sources, data, faults)
     local file, line = found:of(fault.path)
     local text = advised(data, fault)
     local key = ("%s:%d: %s"):format(file, line, text)
-    if not seen[key] then out[#out + 1] = fault_of(file, line, text) end
+    if not seen[key] then
+      out[#out + 1] = fault_of(file, line, text)
+      out[#out].is_note = fault.is_note
+    end
     seen[key] = true
   end
   table.sort(out, by_place(sources))
@@ -179,7 +182,7 @@ local function settle(sources, data, env)
   local filled, faults = check.run(data, keys.root)
   if #faults > 0 then return nil, placed(sources, data, faults) end
   local compiled, wrong = rules.compile(filled, {
-    tools = env.tools, provider_ids = env.provider_ids, principals = env.principals,
+    tools = env.tools, provider_ids = env.provider_ids, principals = env.principals, templates = env.templates,
     zone = env.zone or zone.load,
   })
   if not compiled then return nil, placed(sources, data, wrong) end

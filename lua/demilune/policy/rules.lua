@@ -22,6 +22,7 @@ local LIFETIME_SLACK_S = 10
 local DEFAULT_REASON = "no rule allows this call"
 local DEFAULT_QUESTION = "May this call run?"
 local NO_ARGUMENTS = "the rewritten arguments are none that the tool takes"
+local NO_ARGUMENT = "%s is rewritten to what the tool does not take"
 local HIDDEN_REASON = "there is no such tool"
 
 ---@class demilune.policy.Compiled
@@ -188,8 +189,10 @@ local function validate(ctx)
     return nil
   end
   if out == core.task.CANCELLED then error(out, 0) end
-  if ctx.trace then steps.note(ctx, "rewrite", nil, NO_ARGUMENTS) end
-  return denial(ctx, { reason = NO_ARGUMENTS, field = type(out) == "table" and out.field or nil }, rules.ERROR_RULE)
+  local field = type(out) == "table" and type(out.field) == "string" and out.field or nil
+  local reason = field and NO_ARGUMENT:format(field) or NO_ARGUMENTS
+  if ctx.trace then steps.note(ctx, "rewrite", nil, reason) end
+  return denial(ctx, { reason = reason, field = field, expected = field and out.expected }, rules.ERROR_RULE)
 end
 
 --- Step 2. Returns a denial, or nothing and what `before` said.
