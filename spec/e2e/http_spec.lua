@@ -63,7 +63,9 @@ describe("the endpoint", function()
   it("refuses pages of other origins and names that were made to point here", function()
     run(function()
       local body = json.encode(hello())
-      for _, origin in ipairs { "https://evil.example", "null", "http://localhost.evil.example", "http://127.0.0.1.evil.example:80" } do
+      for _, origin in ipairs {
+        "https://evil.example", "null", "http://localhost.evil.example", "http://127.0.0.1.evil.example:80",
+      } do
         assert_refused(403, nil, post(server, body, { Origin = origin }))
       end
       for _, host in ipairs { "evil.example", "localhost.evil.example:80", "127.0.0.1.evil.example" } do
