@@ -124,7 +124,8 @@ describe("memory", function()
   end)
 
   it("says where it ran out", function()
-    local fault = fault_of "\nlocal t = {}\nfor i = 1, 1e7 do\nt[i] = {} end"
+    local fault = fault_of("\nlocal t = {}\nfor i = 1, 1e7 do\nt[i] = {} end",
+      { limits = { instructions = 100000000, cpu_ms = 5000, wall_ms = 20000 } })
     assert.are.equal("policy.lua", fault.file)
     assert.are.equal(7, fault.line)
   end)
