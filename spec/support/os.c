@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -142,6 +143,21 @@ static int l_connect_unix(lua_State *L) {
   return result(L, fd);
 }
 
+/* connect_tcp(port) -> fd, to 127.0.0.1 */
+static int l_connect_tcp(lua_State *L) {
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)luaL_checkinteger(L, 1))};
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return fail(L);
+  if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
+    int err = errno;
+    close(fd);
+    errno = err;
+    return fail(L);
+  }
+  return result(L, fd);
+}
+
 /* set_nonblocking(fd) */
 static int l_set_nonblocking(lua_State *L) {
   int fd = check_fd(L, 1);
@@ -256,6 +272,7 @@ int luaopen_spec_os(lua_State *L) {
       {"pipe", l_pipe},
       {"socketpair", l_socketpair},
       {"connect_unix", l_connect_unix},
+      {"connect_tcp", l_connect_tcp},
       {"set_nonblocking", l_set_nonblocking},
       {"read", l_read},
       {"write", l_write},
