@@ -25,6 +25,8 @@ local calls = {}
 ---@field sandbox? demilune.Sandbox  what it is about, once that is found
 ---@field by_default? boolean   found without an id
 ---@field send_progress? fun(count: integer, message: string)
+---@field request? table        of MCP, where the call came that way
+---@field client_face? table    functions of a request by which a handler reaches its client: log, ask
 ---@field defer? fun(): boolean  answers the client with a handle, where it takes them; the call goes on
 ---@field ask_person? fun(question: string, shown: table, timeout_ms: integer): "accept"|"decline"|nil
 ---@field redact? table[]       regular expressions of the policy for what leaves

@@ -60,12 +60,14 @@ function Wire:initialize(revision, capabilities)
 end
 
 --- A request of 2026-07-28.
-function Wire:modern(method, params, capabilities)
-  params = params or {}
-  params._meta = {
+function Wire:modern(method, params, capabilities, meta)
+  local all = {}
+  for key, value in pairs(params or {}) do all[key] = value end
+  all._meta = {
     [META .. "protocolVersion"] = wire.MODERN, [META .. "clientCapabilities"] = capabilities or json.decode "{}",
   }
-  return self:request(method, params)
+  for key, value in pairs(meta or {}) do all._meta[key] = value end
+  return self:request(method, all)
 end
 
 --- A case that runs `body(wire)` over a conversation.

@@ -9,6 +9,8 @@ local json = core.json
 local calls = {}
 
 local PAGE_SIZE = 100
+--- How long a person may take over a question of a tool; a client of a session has less (elicit.lua).
+local QUESTION_MS = 10 * 60 * 1000
 local INVALID_PARAMS = -32602
 
 local function fail(message)
@@ -41,11 +43,29 @@ end
 --- Severities of RFC 5424, as logging/setLevel names them.
 calls.LEVELS = { debug = 1, info = 2, notice = 3, warning = 4, error = 5, critical = 6, alert = 7, emergency = 8 }
 
+--- Whether the client of a request wants to hear of a severity.
+local function is_wanted(request, level)
+  return request.log_level ~= nil and calls.LEVELS[level] >= calls.LEVELS[request.log_level]
+end
+
+--- What a handler may say to its client beside its result, and ask of the person there.
+local CLIENT = {}
+
+--- A line for a client that wants to hear of its level.
+function CLIENT.log(request, level, text)
+  if not is_wanted(request, level) then return end
+  request.call:notify("notifications/message", json.encode { level = level, logger = "demilune", data = text })
+end
+
+--- A form, as elicit.form.
+function CLIENT.ask(request, message, requested_schema)
+  return elicit.form(request, message, requested_schema, QUESTION_MS, request.params.arguments)
+end
+
 --- Tells a client that wants to know how a call went: its tool, outcome and time, nothing of its arguments.
 local function log_call(request, tool, err, started_ms)
-  local wanted = request.log_level
   local level = not err and "debug" or err.category == "internal" and "error" or "warning"
-  if not wanted or calls.LEVELS[level] < calls.LEVELS[wanted] then return end
+  if not is_wanted(request, level) then return end
   request.call:notify("notifications/message", json.encode {
     level = level, logger = "demilune",
     data = { tool = tool.name, outcome = err and err.category or "ok", duration_ms = core.task.now_ms() - started_ms },
@@ -124,6 +144,7 @@ function calls.call(request, has_structured, meta)
     scope = conversation.scope, principal = conversation.principal, client = request.client,
     client_version = request.client_version, transport = conversation.transport, revision = request.revision,
     send_progress = progress_sender(request), ask_person = elicit.asker(request), defer = request.defer,
+    request = request, client_face = CLIENT,
   })
   if err and input.is_wanted(request) then return nil end
   local detail = err and errors.detail(err)

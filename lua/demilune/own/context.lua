@@ -7,6 +7,8 @@ local connect = require "demilune.connect"
 local core = require "demilune.core"
 local errors = require "demilune.errors"
 local host = require "demilune.own.host"
+local mask = require "demilune.mask"
+local visible = require "demilune.visible"
 
 local context = {}
 
@@ -14,6 +16,8 @@ local context = {}
 local DEPTH_MAX = 8
 local READ_BYTES, READ_BYTES_MAX = 1024 * 1024, 16 * 1024 * 1024
 local SLICE_BYTES = 1024 * 1024
+local LOG_BYTES, QUESTION_BYTES = 2048, 4096
+local FORM_TYPES = { string = true, number = true, integer = true, boolean = true }
 
 ---@class demilune.own.Call: demilune.own.Host
 ---@field principal string       who calls
@@ -59,7 +63,7 @@ local function run(self, name, args)
   return calls.run({
     app = inner.app, scope = inner.scope, tool = entry, principal = inner.principal, client = inner.client,
     client_version = inner.client_version, transport = inner.transport, revision = inner.revision,
-    ask_person = inner.ask_person, own_depth = depth,
+    ask_person = inner.ask_person, own_depth = depth, request = inner.request, client_face = inner.client_face,
   }, as_from_client(self, args or {}))
 end
 
@@ -80,6 +84,48 @@ end
 function Call:defer()
   local defer = self._inner.defer
   return defer ~= nil and defer() or false
+end
+
+--- A line in the server's log, and for a client that wants to hear of its level.
+---@param level "debug"|"info"|"warn"|"error"
+---@param text string
+function Call:log(level, text)
+  host.class.log(self, level, text)
+  local inner = self._inner
+  if not inner.client_face then return end
+  local line = core.text.mend(core.text.head((tostring(text):gsub("%c+", " ")), LOG_BYTES))
+  inner.client_face.log(inner.request, level == "warn" and "warning" or level, mask.of(inner.redact).whole(line))
+end
+
+--- Whether a table is the schema of a form: plain fields, nothing deeper.
+local function is_form(wanted)
+  if type(wanted) ~= "table" or type(wanted.properties) ~= "table" then return false end
+  for name, node in pairs(wanted.properties) do
+    if type(name) ~= "string" or type(node) ~= "table" or not FORM_TYPES[node.type] then return false end
+  end
+  return true
+end
+
+--- Shows the person at the client a form and gives what was filled in. Raises `unsupported` where the client shows no forms,
+--- `approval_refused` where the person declined, `approval_required` where nobody answered. A client of 2026-07-28 makes the
+--- call again with the answer: then the handler runs from its beginning, and the same question is answered at once.
+---@async
+---@param message string  what is asked, and why
+---@param properties table<string, table>  a field each: { type = "string", title = …, enum = … }; string, number, integer, boolean
+---@param required? string[]  fields that must be filled in
+---@return table<string, string|number|boolean> answer
+function Call:elicit(message, properties, required)
+  local wanted = { type = "object", properties = properties, required = required and core.json.array(required) or nil }
+  if type(message) ~= "string" or not is_form(wanted) then
+    self:_misuse "elicit takes a message and a table of fields such as { name = { type = \"string\" } }"
+  end
+  local inner = self._inner
+  if not inner.client_face then errors.raise("unsupported", { message = "There is no client that could show a form." }) end
+  local action, content = inner.client_face.ask(inner.request, visible.cut(message, QUESTION_BYTES), wanted)
+  if action == "accept" then return content end
+  if action == "decline" then errors.raise "approval_refused" end
+  if content == "unsupported" then errors.raise("unsupported", { message = "The client shows no forms." }) end
+  errors.raise "approval_required"
 end
 
 --- A sandbox to work in. Nothing is looked for yet.
