@@ -13,6 +13,8 @@ local PROBE_TIMEOUT_MS = 2000
 local START_TIMEOUT_MS = 5000
 local POLL_MS = 10
 local ANSWER_MAX_BYTES = 65536
+--- How long a process that was killed may take to let go of everything.
+local DYING_MS, DYING_POLL_MS = 300, 10
 
 --- What a daemon may keep of the environment it was started from.
 local ENVIRONMENT = { "HOME", "PATH", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME", "XDG_STATE_HOME", "XDG_CONFIG_HOME" }
@@ -45,6 +47,19 @@ function engine_start.is_absent()
   local lock = core.fs.lock(state.path "engine.lock")
   if lock then lock:release() end
   return lock ~= nil
+end
+
+--- Whether no engine runs, asked when a connection to one has broken: of a process that dies, the kernel closes the
+--- connections before, or after, it lets go of the lock.
+---@async
+---@return boolean
+function engine_start.is_gone()
+  local until_ms = core.task.now_ms() + DYING_MS
+  while not engine_start.is_absent() do
+    if core.task.now_ms() >= until_ms then return false end
+    core.task.sleep(DYING_POLL_MS)
+  end
+  return true
 end
 
 --- Asks the engine to end all sandboxes and itself.

@@ -162,7 +162,7 @@ local function or_nothing(fn, nothing)
     local results = table.pack(pcall(fn, self, ...))
     if results[1] then return table.unpack(results, 2, results.n) end
     local err = results[2]
-    if errors.is(err) and err.category == "connection_failed" and engine_start.is_absent() then
+    if errors.is(err) and err.category == "connection_failed" and engine_start.is_gone() then
       return nothing()
     end
     error(err, 0)
