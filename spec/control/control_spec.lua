@@ -119,7 +119,8 @@ describe("a control socket", function()
   it("serves eight at a time and ends those that do nothing", served(function(server)
     local peers = {}
     for i = 1, 8 do peers[i] = raw() end
-    task.sleep(5)
+    local until_ms = task.now_ms() + 3000
+    while server.count < 8 and task.now_ms() < until_ms do task.sleep(5) end
     assert.are.equal(8, server.count)
     local result, err = call "echo"
     assert.is_nil(result)
