@@ -98,7 +98,7 @@ describe("a message", function()
     assert.are.same({}, server:request "ping")
     local result = server:receive(id).result
     assert.are.equal(340000 * 3, #result.structuredContent.content)
-    assert.is_true(os_calls.now_ms() - before < 3000)
+    assert.is_true(os_calls.now_ms() - before < (build.sanitize == "" and 3000 or 12000))
     for line in server.stdout:gmatch "[^\n]+" do assert.is_nil(line:find("\u{2028}", 1, true)) end
   end)
 end)
@@ -203,9 +203,14 @@ describe("a slow reader", function()
       for field in rest:gmatch "%S+" do fields[#fields + 1] = tonumber(field) or 0 end
       return fields[12] + fields[13] -- ticks of 10 ms
     end
-    local before = spent()
-    os_calls.sleep_ms(500)
-    assert.is_true(spent() - before <= 5)
+    -- What it has read it answers first; then it must rest.
+    local until_ms, used = os_calls.now_ms() + 10000, nil
+    repeat
+      local before = spent()
+      os_calls.sleep_ms(500)
+      used = spent() - before
+    until used <= 5 or os_calls.now_ms() > until_ms
+    assert.is_true(used <= 5, used)
   end)
 end)
 
