@@ -204,7 +204,8 @@ describe("a slow reader", function()
       return fields[12] + fields[13] -- ticks of 10 ms
     end
     -- What it has read it answers first; then it must rest.
-    local until_ms, used = os_calls.now_ms() + 10000, nil
+    local until_ms = os_calls.now_ms() + 10000
+    local used
     repeat
       local before = spent()
       os_calls.sleep_ms(500)
